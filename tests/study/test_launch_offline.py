@@ -29,6 +29,6 @@ def test_a_hub_is_tried_once_though_another_task_is_in_the_cache(tmp_path: Path)
     for connection in connections:
         connection.close()
     assert run.returncode == 0 and "Retrying" not in run.stderr
-    lines = [line for line in run.stdout.splitlines() if line.startswith("not checked")]
+    lines = [line for line in run.stdout.splitlines() if line.startswith("these were not checked")]
     assert lines == ["these were not checked, because the hub cannot be reached: hub, albert/albert-base-v2"]
     assert len(connections) == 1

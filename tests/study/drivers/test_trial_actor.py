@@ -75,7 +75,7 @@ def test_actor_goes_on_after_a_trial_that_cannot_be_run(tmp_path):
     actor.reset_config(assignment(assigned(tmp_path, "albert", "rte", seed=2)))
     second = said(actor).news
     actor.cleanup()
-    assert "no folder /nowhere; data is " in first.failure.error and second.report.row.finished
+    assert "no folder /nowhere; data must be " in first.failure.error and second.report.row.finished
 
 
 def test_only_a_trial_whose_model_stays_is_timed(tmp_path):
