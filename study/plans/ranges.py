@@ -112,6 +112,8 @@ def read_value(text: str) -> Value:
     """Parse the text as a number or other JSON; if that fails, return the text itself."""
     is_number = text.strip(_OF_NUMBERS) == ""
     try:
+        if text.lstrip("+-").isdigit():
+            return int(text)  # not as a float, which would round large seeds
         value: Value = float(text) if is_number else json.loads(text)
     except ValueError:
         return text
