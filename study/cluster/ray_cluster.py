@@ -172,7 +172,7 @@ def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerK
 
 @contextmanager
 def _request_nodes(kinds: Sequence[WorkerKind]) -> Iterator[None]:
-    """Request a whole node of each kind by a pending task, so that the autoscaler adds the nodes.
+    """For each kind, request a whole node with a pending task, so that the autoscaler adds the node.
 
     Ray's `request_resources` is not used, because its request stays in force if this process is killed.
     """

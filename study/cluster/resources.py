@@ -40,7 +40,7 @@ class ThisMachine:
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(count_local_gpus())}}
 
     def lost(self) -> dict[str, str]:
-        """Return {}: no node is ever lost, because the launch ends with this machine."""
+        """Return {} (no lost nodes): if this machine is lost, the launch itself ends."""
         return {}
 
 
@@ -156,7 +156,7 @@ class Resources:
         return sum(sorted(slots, reverse=True)[: self.autoscaler.most])
 
     def describe_room(self) -> str:
-        """Describe the CPUs and GPUs that a trial needs and those of each size of living node."""
+        """Describe the CPUs and GPUs that a trial needs, and those that the living nodes have."""
         kinds = sorted({_format_amounts(node) for node in self.nodes.alive().values()})
         nodes = f"there are nodes with {', '.join(kinds)}" if kinds else "there are no nodes"
         return f"a trial needs {_format_amounts(self._wanted)} on one node; {nodes}"
@@ -190,4 +190,4 @@ def check_room(resources: Resources, *, address: str | None) -> str | None:
         raise ValueError(
             f"{resources.describe_room()}; lower --cpus-per-trial or --gpus-per-trial, or add a larger node"
         )
-    return f"{resources.describe_room()}; waiting for an autoscaler to add one"
+    return f"{resources.describe_room()}; waiting for an autoscaler to add a suitable node"

@@ -1,4 +1,4 @@
-"""Turns exceptions and lost processes into `Failure`s, whose cause is, for example, the method or the machine."""
+"""Turns exceptions and lost processes into `Failure`s. A cause is, for example, the method or the machine."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reaso
 def build_failure(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
     """Build the `Failure` for an exception that interrupted a trial or a pretraining in this process.
 
-    `node` is the id of this node. `module` is the module of the method or objective; if the exception comes from the
-    method, the error gives a file and line, in this module if possible.
+    `node` is the id of this node. `module` is the module of the method or objective. If the method caused the
+    exception, the error gives a file and line, in `module` if possible.
     """
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))

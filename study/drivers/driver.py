@@ -64,7 +64,7 @@ class Driver(ABC):
         watchdog: Watchdog,
         until: float = math.inf,
     ):
-        """`until`: the value of `time.monotonic()` at which the launch ends, even within an epoch."""
+        """Prepare a launch that ends when `time.monotonic()` reaches `until`, even within an epoch."""
         self.scheduler = scheduler
         self.on_progress = on_progress
         self._watchdog = watchdog
@@ -96,7 +96,7 @@ class Driver(ABC):
 
     @abstractmethod
     def _format_state(self) -> str:
-        """Describe what the launch is waiting for; the watchdog's warning includes this."""
+        """Describe what the launch is waiting for; the watchdog's warning includes this description."""
 
     # ---- shared by all drivers
 
@@ -129,12 +129,12 @@ class Driver(ABC):
 
     @property
     def at_work(self) -> set[str]:
-        """Keys of the trials that have a worker; all other unfinished trials wait for a worker."""
+        """The keys of the trials that have a worker; all other unfinished trials wait for a worker."""
         return {key for work_id in self._training if (key := self._keys[work_id])}
 
     @property
     def awaited(self) -> str:
-        """Status text while the launch prepares the first trial; empty afterwards."""
+        """A description of what workers do while the launch prepares the first trial; empty afterwards."""
         if self._smoke.are_over:
             return ""
         if self._training and self._smoke.specs:
@@ -210,12 +210,15 @@ class Driver(ABC):
             return
         self.scheduler.draining = self._is_time_over = True
         self._watchdog.say(
-            "the time limit (--max-minutes) is reached: stopping; trials will resume from their last saved epoch"
-            + self._describe_longest_epoch()
+            "the time limit (--max-minutes) is reached, so the launch stops; "
+            "trials will resume from their last saved epoch" + self._describe_longest_epoch()
         )
 
     def _describe_longest_epoch(self) -> str:
-        """Name the arm of the longest current epoch and estimate its duration, which a time limit must exceed."""
+        """Name the arm of the longest current epoch and estimate how long this epoch takes in total.
+
+        A time limit must exceed the estimate.
+        """
         seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
             return ""
@@ -281,9 +284,9 @@ class Driver(ABC):
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Change the cause from "node" to "machine" if the launcher cannot see the storage.
+        """Change the cause of a failure from "node" to "machine" if the launcher cannot see the storage.
 
-        If the launcher cannot see the storage either, the node is not to blame.
+        The node is then not to blame.
 
         Raises:
             ValueError: if only this node cannot see the storage, and no other node is available.
@@ -296,7 +299,7 @@ class Driver(ABC):
             return replace(failure, cause="machine")
         if not self._has_other_nodes(failure.node):
             raise ValueError(
-                f"{failure.host}: {failure.error}; no other node is available; fix this and rerun the same command"
+                f"{failure.host}: {failure.error}; no other node is available; fix this node, then repeat the command"
             )
         return failure
 
@@ -340,7 +343,7 @@ def end_trial(
 
 
 def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
-    """End the trials whose last epoch was reported to a launch that died; restart trials whose files are missing."""
+    """End the trials that reported their last epoch to a launch that died; restart a trial if its files are missing."""
     for trial in scheduler.progress.unsettled:
         try:
             end_trial(scheduler, trial, storage=storage, folder=folder)
@@ -388,7 +391,7 @@ class Watchdog:
         """
         now = self._clock()
         self._nodes_gone = math.inf if nodes else min(self._nodes_gone, now)
-        idle = f"no progress for {_format_minutes(now - self._moved)}: {state}"
+        idle = f"no trial has made progress for {_format_minutes(now - self._moved)}: {state}"
         if now - self._nodes_gone >= NO_NODE_SECONDS:
             raise Stalled(f"the Ray cluster no longer has a live node; {idle}")
         if now - self._moved >= (self._limit if has_room else min(self._limit, NO_ROOM_SECONDS)):

@@ -109,7 +109,7 @@ def remove_steps(folder: Path) -> None:
 
 
 def read_steps(folder: Path) -> Mapping[str, Steps]:
-    """Return the steps by trial key, or {} if the file cannot be read."""
+    """Map the key of each running trial to its steps; return {} if the file cannot be read."""
     try:
         running: tuple[Steps, ...] = _STEPS.read((folder / STEPS_FILE).read_bytes(), where=STEPS_FILE)
     except (OSError, ValueError):

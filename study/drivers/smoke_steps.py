@@ -24,7 +24,7 @@ class SmokeStepsFailed(ValueError):
     """The error that ends a launch because the methods of some arms failed in their smoke step."""
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
-        """`failures` and `specs` are keyed by arm name; the message gives the first failure."""
+        """Take the failures and specs by arm name; the message gives the first failure."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
         super().__init__(f"{list_first([*failures], 1)}: {first.error} (in the first training step, before any trial)")
@@ -50,7 +50,7 @@ class SmokeSteps:
         return not (self.parts or self._held)
 
     def next_part(self, work_id: str) -> dict[str, TrialSpec] | None:
-        """Return the next part of the steps, a spec for each arm's name, or None if no part is left."""
+        """Return the next part of the steps, which maps arm names to specs, or None if no part is left."""
         if not self.parts:
             return None
         self._held.add(work_id)

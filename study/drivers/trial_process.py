@@ -55,7 +55,7 @@ class TrialProcess:
             )
 
     def send(self, message: Assignment | bytes) -> None:
-        """Send an assignment, which also starts the first step, or send `STEP` or `RELEASE`.
+        """Send an assignment, `STEP` or `RELEASE`; an assignment also starts its first step.
 
         Raises:
             ProcessLost: if the process has ended.
@@ -103,8 +103,9 @@ class TrialProcess:
         self.is_busy = False  # the process has closed the pipe, so it is ending
         self.end()
         status = self.wait()
-        ending = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return f"its process {ending}; see {WORKERS_LOG}"
+        if status < 0:
+            return f"its process was killed by {signal.Signals(-status).name}; see {WORKERS_LOG}"
+        return f"its process ended with status {status}; see {WORKERS_LOG}"
 
 
 def main() -> None:

@@ -117,11 +117,10 @@ class TuneDriver(Driver):
             self._training.add(ray_id)
 
     def return_unplaceable(self) -> list[str]:
-        """Give a trial back to the study's scheduler if none of the nodes that the trial accepts has room for it.
+        """Give trials back to the study's scheduler if no node that they accept has room for them.
 
-        Return the Ray ids of all such trials.
-
-        The caller must then make Ray drop these trials. Nodes are checked every `LOOK_SECONDS`.
+        Return the Ray ids of these trials. The caller must then make Ray drop them.
+        Nodes are checked every `LOOK_SECONDS`.
         """
         if time.monotonic() < self._next_placing or not any(self._waiting.values()):
             return []

@@ -86,7 +86,7 @@ def _set_threads(number: int) -> None:
 
 
 def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
-    """Try one training step of each arm, and report the arms whose method failed."""
+    """Try one training step of each arm, and report the failures that methods caused."""
     failures = {arm: failure for arm, spec in specs.items() if (failure := _try_step(spec, device, node))}
     code = provenance()
     return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)

@@ -62,7 +62,7 @@ def check_address(address: str) -> None:
         raise ValueError(f"{name} holds more than a host and a port; allowed: {_CLUSTER_ALLOWED}")
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address != "auto" and (not host or "/" in host or not is_port(port)):
-        raise ValueError(f"{named(address)}: allowed: {_CLUSTER_ALLOWED}")
+        raise ValueError(f"{named(address)} is not the address of a cluster; allowed: {_CLUSTER_ALLOWED}")
 
 
 def is_port(text: str) -> bool:
@@ -94,12 +94,12 @@ def resolve_storage_address(text: str) -> str:
         raise ValueError(f"--storage is {masked(text)}; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET")
     if ":" in host or "@" in host + query:  # a "/" in a password ends the host before the "@"
         raise ValueError(
-            f"--storage holds a user, a password or a port; allowed: {scheme}://BUCKET/PATH, {CREDENTIALS}"
+            f"--storage holds a user, a password or a port; allowed: {scheme}://BUCKET/PATH; {CREDENTIALS}"
         )
     foreign = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in PARAMETERS[scheme]]
     if foreign:
         allowed = ", ".join(PARAMETERS[scheme]) or "none"
-        raise ValueError(f"--storage has the parameter {foreign[0]!r}; allowed: {allowed}; {CREDENTIALS}")
+        raise ValueError(f"--storage has the parameter {foreign[0]!r}; allowed parameters: {allowed}; {CREDENTIALS}")
     if (scheme == "file") == bool(host) or not host + path.strip("/"):
         place = "file:///PATH, from the root" if scheme == "file" else f"{scheme}://BUCKET/PATH"
         raise ValueError(f"--storage is {text}; allowed: {place}")
@@ -129,8 +129,8 @@ def check_tracking_address(text: str) -> str:
 
     Raises:
         ValueError: if mlflow is not installed, the kind of address is not supported (for example a folder), the host
-            or port of a web server is invalid, or the address contains a password, which would become visible in the
-            plan, the journal and the report.
+            or port of a web server is invalid, or the address contains a password. The password would become visible in
+            the plan, the journal and the report.
     """
     scheme, separator, _ = text.partition(":")
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
@@ -140,13 +140,13 @@ def check_tracking_address(text: str) -> str:
     is_token = bool(user) and scheme in ("http", "https")  # for a web server, a user alone is a token
     has_secret = _PARAMETER.search(f"?{unquote(query)}")  # also inside another parameter's value
     if ":" in user or is_token or has_secret:
-        raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
+        raise ValueError(f"--tracking-uri holds a password; allowed: the address without it; {_TRACKING_CREDENTIALS}")
     place = host.rpartition("@")[2]
     port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else None
     if scheme in ("http", "https") and (not place or (port is not None and not is_port(port))):
-        raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT, a port from 1 to 65535")
+        raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT with a port from 1 to 65535")
     if not is_installed("mlflow"):
-        raise ValueError("--tracking-uri names an MLflow store, but mlflow is not installed; leave it out")
+        raise ValueError("--tracking-uri names an MLflow store, but mlflow is not installed; leave out --tracking-uri")
     return text
 
 
@@ -247,7 +247,9 @@ def check_new_file(option: str, path: Path) -> None:
     if os.path.lexists(path):
         raise ValueError(f"{option} {path} exists; allowed: a new file")
     if not path.absolute().parent.is_dir():
-        raise ValueError(f"{option} {path}: its folder does not exist; allowed: a new file in an existing folder")
+        raise ValueError(
+            f"{option} {path} is in a folder that does not exist; allowed: a new file in an existing folder"
+        )
     check_file(option, path)
 
 

@@ -62,7 +62,7 @@ STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
 class NotShared(OSError):
-    """The error of a worker whose node cannot see the launch's storage, or whose folder another process took over."""
+    """The error of a worker if its node cannot see the launch's storage, or another process took over its folder."""
 
 
 class OutcomeGone(ValueError):
@@ -100,7 +100,7 @@ class TrialFolder:
 
     @contextmanager
     def work(self) -> Iterator[Path]:
-        """Lock the trial's folder and yield it, with the latest state if there is one.
+        """Lock and yield the trial's folder, which contains the latest state if there is one.
 
         A worker of a killed launcher may still hold the lock, perhaps on a frozen node. After `HELD_SECONDS` this
         process takes the folder over. The parent folder is not created: if it is missing, a share may not be mounted.
@@ -235,7 +235,7 @@ class TrialObjects:
                 self._delete(info.path)
 
     def _list_states(self) -> Iterator[tuple[int, int, FileInfo]]:
-        """Yield the epoch, the full size in bytes and the object of each state; the object may be incomplete."""
+        """For each state, yield the epoch, the full size in bytes and the object, which may be incomplete."""
         for info in self._list_contents():
             if match := STATE_NAME.fullmatch(info.base_name):
                 yield int(match[1]), int(match[2]), info
@@ -274,7 +274,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def trial_address(storage: str, key: str) -> str:
-    """Return the path or URI of the trial's files: its state while it runs, its model afterwards."""
+    """Return the path or URI of the trial's files: the state while the trial runs, and the model afterwards."""
     return join(storage, f"trials/{key}")
 
 
@@ -293,7 +293,7 @@ def check_model(model: str) -> None:
 
 
 def keeps_model(record: Record) -> bool:
-    """Check whether the trial's model is kept, which is true only for completed or dropped confirm trials."""
+    """Check whether the trial's model is kept. Only completed or dropped confirm trials keep their models."""
     return record.phase == "confirm" and record.status in ("completed", "dropped")
 
 
@@ -311,7 +311,7 @@ def model_exists(model: str | None) -> bool:
 
 @contextmanager
 def local_model(model: str) -> Iterator[Path]:
-    """Yield the model's folder on this machine, which is a temporary copy if `model` is a URI."""
+    """Yield a folder on this machine with the model; if `model` is a URI, the folder is a temporary copy."""
     if not is_uri(model):
         yield Path(model)
         return
@@ -369,7 +369,7 @@ def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
     if remaining:
         raise ValueError(
             f"--storage is {storage}, but the states of {len(remaining)} unfinished trials are in {before}; allowed: "
-            f"--storage {before}, or first copy its `trials` folder to the new storage"
+            f"--storage {before}, or first copy the old `trials` folder to the new storage"
         )
     if absent:
         print(

@@ -94,11 +94,14 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("launch --out loop --dry-run", "--out loop cannot be written: "),
         ("launch --out /proc/foo --dry-run", "--out /proc/foo cannot be written: /proc is not writable; allow"),
         ("launch --storage /proc/foo --dry-run", "--storage /proc/foo cannot be written: /proc is not writable"),
-        ("launch --address 127.0.0.1:abc", "--address 127.0.0.1:abc: allowed: auto, HOST:PORT, ray://HOST:PORT"),
-        ("launch --address ray://", "--address ray://: allowed: auto, HOST:PORT, ray://HOST:PORT"),
-        ("doctor --address 127.0.0.1:70000", "--address 127.0.0.1:70000: allowed: auto, HOST:PORT, ray://HOST:PORT"),
+        ("launch --address 127.0.0.1:abc", "--address 127.0.0.1:abc is not the address of a cluster; allowed: auto"),
+        ("launch --address ray://", "--address ray:// is not the address of a cluster; allowed: auto, HOST:PORT"),
+        (
+            "doctor --address 127.0.0.1:70000",
+            "--address 127.0.0.1:70000 is not the address of a cluster; allowed: auto",
+        ),
         ("launch --storage s3:/bucket/x --dry-run", "--storage is s3:/bucket/x; did you mean s3://bucket/x?"),
-        ("launch --tracking-uri http://127.0.0.1:99999 --dry-run", "allowed: http://HOST:PORT, a port from 1 to 65535"),
+        ("launch --tracking-uri http://127.0.0.1:99999 --dry-run", "allowed: http://HOST:PORT with a port from 1 to"),
         ("mirror runs/first --tracking-uri https://", "--tracking-uri is https://; allowed: https://HOST:PORT"),
         (
             "launch --plan nowhere.toml",
@@ -131,7 +134,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "predict runs/first file --to no/where.tsv",
-            "--to no/where.tsv: its folder does not exist; allowed: a new file",
+            "--to no/where.tsv is in a folder that does not exist; allowed: a new file",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_what_fits_nowhere_is_refused_in_a_line_with_what_there_is(nodes, cpus, 
 
 def test_a_cluster_may_still_grow(nodes):
     waiting = check_room(resources_of(cpus=2, gpus=0.0), address="10.0.0.1:6379")
-    assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")
+    assert waiting is not None and waiting.endswith("waiting for an autoscaler to add a suitable node")
     grown = resources_of(cpus=1, gpus=1.0, autoscaler=AUTOSCALER)
     assert check_room(grown, address="auto") is not None
     with pytest.raises(ValueError, match="a trial needs 999 CPUs"):

@@ -98,7 +98,7 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
         before = epochs()
         assert launch.main([*arguments, "--max-minutes", "60"]) == status
         printed = capsys.readouterr()
-        assert ("the time limit (--max-minutes) is reached: stopping" in printed.err) == bool(status)
+        assert ("the time limit (--max-minutes) is reached, so the launch stops" in printed.err) == bool(status)
         assert ("interrupted; to continue:" in printed.out) == bool(status)
         assert before < epochs() <= limit + 1  # with the one that was under way
     assert [event.status for event in read_events(study) if isinstance(event, LaunchEnded)][-1] == "complete"
@@ -254,6 +254,6 @@ def test_a_limit_within_an_epoch_is_kept_and_the_epochs_before_are_not_lost(
     arguments = [*study, "--out", str(tmp_path), "--name", "study"]
     assert launch.main([*arguments, "--max-minutes", "0.3"]) == 1
     printed = capsys.readouterr()
-    assert "the time limit (--max-minutes) is reached: stopping" in printed.err
+    assert "the time limit (--max-minutes) is reached, so the launch stops" in printed.err
     assert "interrupted; to continue:" in printed.out
     assert [event.status for event in read_events(tmp_path / "study") if isinstance(event, LaunchEnded)] == ["drained"]

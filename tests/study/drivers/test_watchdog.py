@@ -24,7 +24,9 @@ def test_it_speaks_after_ten_minutes_and_then_ever_more_rarely():
     watched = Watched()
     for minute in range(120):
         watched.look(60.0 * minute)
-    assert watched.said == [f"no progress for {minutes} minutes: 3 trials wait" for minutes in (10, 30, 90)]
+    assert watched.said == [
+        f"no trial has made progress for {minutes} minutes: 3 trials wait" for minutes in (10, 30, 90)
+    ]
 
 
 def test_whatever_moves_starts_it_anew():
@@ -42,7 +44,7 @@ def test_whatever_moves_starts_it_anew():
 def test_the_launch_ends_after_the_stated_time(options, has_room, limit):
     watched = Watched(**options)
     watched.look(limit * HOUR - 1, has_room=has_room)
-    with pytest.raises(Stalled, match=r"no progress for .*: 3 trials wait"):
+    with pytest.raises(Stalled, match=r"no trial has made progress for .*: 3 trials wait"):
         watched.look(limit * HOUR, has_room=has_room)
 
 

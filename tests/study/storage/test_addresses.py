@@ -17,9 +17,15 @@ from study.storage.addresses import check_tracking_address, small_object
         ("s3://AKIA:SECRET@bucket/path", "--storage holds a user, a password or a port; allowed: s3://BUCKET/PATH"),
         ("s3://AKIA:SEC/RET@bucket/path", "--storage holds a user, a password or a port; allowed: s3://BUCKET/PATH"),
         ("s3://bucket/path?endpoint_override=a:SECRET@host", "--storage holds a user, a password or a port"),
-        ("s3://bucket/path?access_key=A&secret_key=SECRET", "--storage has the parameter 'access_key'; allowed:"),
-        ("s3://bucket?scheme=http&secret_key=SECRET", "'secret_key'; allowed: endpoint_override, region, scheme; cred"),
-        ("file:///path?x=1", "--storage has the parameter 'x'; allowed: none"),
+        (
+            "s3://bucket/path?access_key=A&secret_key=SECRET",
+            "--storage has the parameter 'access_key'; allowed parameters:",
+        ),
+        (
+            "s3://bucket?scheme=http&secret_key=SECRET",
+            "'secret_key'; allowed parameters: endpoint_override, region, scheme; cred",
+        ),
+        ("file:///path?x=1", "--storage has the parameter 'x'; allowed parameters: none"),
         ("file://runs/here", "--storage is file://runs/here; allowed: file:///PATH, from the root"),
         ("s3:///path", "--storage is s3:///path; allowed: s3://BUCKET/PATH"),
         ("file:///proc/nowhere", "file:///proc/nowhere/trials cannot be written: "),
