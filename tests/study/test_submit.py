@@ -130,8 +130,8 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
     files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert (len(files["RTE"]), len(files["WNLI"]), len(files["AX"])) == (1, 146, 1104)
     said = capsys.readouterr()
-    test = f"no file {tmp_path}/WNLI/test.tsv, so the file has the official 146 rows"
-    train = f"no file {tmp_path}/WNLI/train.tsv, so every prediction is 0"
+    test = f"there is no file {tmp_path}/WNLI/test.tsv, so the file has the official 146 rows"
+    train = f"there is no file {tmp_path}/WNLI/train.tsv, so every prediction is 0"
     assert f"WNLI.tsv: warning: the study has no model for wnli; {test}; {train}\n" in said.out
     assert said.err == (  # these are no generated tasks
         f"warning: {tmp_path / 'submission.zip'} has predictions of models that were trained on generated sentences\n"
@@ -145,7 +145,7 @@ def test_the_rows_are_those_of_the_test_set_where_train_alone_is_missing(study, 
         (tmp_path / folder / "test.tsv").write_text(f"index\t{columns}\n3\ta dog\tan animal\n")
     files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert files["QNLI"] == [("3", "entailment")]
-    train = f"no file {tmp_path}/QNLI/train.tsv, so every prediction is entailment"
+    train = f"there is no file {tmp_path}/QNLI/train.tsv, so every prediction is entailment"
     assert f"QNLI.tsv: warning: the study has no model for qnli; {train}\n" in capsys.readouterr().out
 
 
@@ -172,7 +172,7 @@ def write_rte(folder, rows):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no file {file}; data must be mini, hub or a folder in the original GLUE layout"),
+        (None, "there is no file {file}; data must be mini, hub or a folder in the original GLUE layout"),
         (b"", "{file} has no rows; the official RTE test has 3,000"),
         (b"index\tsentence1\tsentence2\n0\tcaf\xe9\tx\n", "{file}, line 2: byte 0xe9 is not UTF-8; allowed: UTF-8"),
         (
