@@ -57,7 +57,7 @@ def answer(evidence: Evidence, dev: Table) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """Results of one method. Every difference is the method's score minus the baseline's."""
+    """Results of one method. Every difference is the score of the method minus the score of the baseline."""
 
     row: str
     is_baseline: bool
@@ -85,7 +85,10 @@ class Caveat:
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Collect the results of all rows: the baseline first, then tested rows from best to worst, then untested rows."""
+    """Collect the results of all rows.
+
+    The baseline is first. Tested rows follow from best to worst, and then untested rows.
+    """
     means = {label: own.test for label, own in over_tasks(evidence.tested, fewest=1).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = choose_unit(computes.values())
@@ -116,9 +119,9 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the row's inference time by the baseline's, on the tasks on which both rows have results.
+    """Divide the row's inference time by that of the baseline, over the tasks for which both have results.
 
-    Return None if there are no such tasks, or if the models of any of these cells were not timed.
+    Return None if there are no such tasks, or if some of the models were not timed.
     """
     others = {cell.task: cell for label, cell in evidence.cells if label == evidence.baseline and cell.records}
     pairs = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
@@ -161,7 +164,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe a method's difference from the baseline, its significance, and the layers that the method runs.
+    """Describe how a method differs from the baseline, whether the difference is significant, and its layers.
 
     Unless `in_short` is set, also describe the power of the tests and the compute.
     """
@@ -244,9 +247,9 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Count the missing cells, and the cells whose seeds are not exactly the protocol's.
+    """Count the missing cells, and the cells that have other seeds than the protocol asks for.
 
-    Every repeated search counts as a cell of its own.
+    Every repeated search counts as a separate cell.
     """
     states = [repeat.state for _, cell in evidence.cells for repeat in find_repeats(cell)]
     number, missing = counted(len(states), "cell"), states.count("missing")

@@ -95,7 +95,7 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
 
 
 def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tuple[str, str], list[Answers]]:
-    """Read all files; return (method, task) -> list of answers, one entry per seed.
+    """Read all files; return (method, task) -> list of answers, with one entry per seed.
 
     Args:
         metrics: task -> metric that replaces GLUE's metrics. The metric under the key "" applies to all other tasks.
@@ -160,7 +160,7 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
 
 
 def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
-    """Arrange all answers in the same order of examples; return method -> answers, one entry per seed."""
+    """Put all answers in the same order of examples; return method -> answers, with one entry per seed."""
     labels, answers = _as_numbers(task, rows)
     number = pd.to_numeric(rows["example"], errors="coerce")
     rows = rows.assign(label=labels, answer=answers, number=number)
@@ -183,7 +183,7 @@ def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
 
 
 def _arrange_answers(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
-    """Arrange the answers of one seed of a method as (draws, n)."""
+    """Put the answers of one method and seed into an array, (draws, n)."""
     if len(again := rows[rows.duplicated(["draw", "position"])]):
         raise ValueError(
             f"{who}: example {again['example'].iloc[0]} occurs twice; allowed: once, or once "
@@ -199,9 +199,9 @@ def _arrange_answers(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarra
 
 
 def _as_numbers(task: Task, rows: pd.DataFrame) -> np.ndarray:
-    """Convert labels and answers to scores or class numbers, (2, rows).
+    """Convert labels and answers to scores or to numbers of classes, (2, rows).
 
-    Class names that the task does not have become further classes.
+    Texts that are not class names of the task become further classes.
     """
     classes = {name: number for number, name in enumerate(task.labels)}
     named = pd.concat([rows["label"], rows["answer"]]).astype(object).map(lambda value: classes.get(value, value))

@@ -29,7 +29,7 @@ from trainables.spelling import resolve_name
 
 
 def explain(study: Study, name: str) -> str:
-    """Describe a cell: its score, its search, its final runs and where they ran.
+    """Describe a cell: its score, its search, its final runs, and the machines on which they ran.
 
     Raises:
         ValueError: the study has no such cell.
@@ -61,7 +61,7 @@ def explain(study: Study, name: str) -> str:
 
 
 def _search_lines(study: Study, cell: Cell) -> list[str]:
-    """Describe the search behind a cell: best trial, failures by cause, and the command that prints tracebacks."""
+    """Describe the cell's search: its best trial, its failures by cause, and the command that prints tracebacks."""
     records = cell.arm_records
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
@@ -82,7 +82,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 
 def _record_lines(study: Study, record: Record) -> list[str]:
-    """Describe a run: its result, key, host and files, and its lines in the journal."""
+    """Describe a run by its result, key, host and files, and by its lines in the journal."""
     predictions = predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",

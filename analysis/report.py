@@ -134,7 +134,7 @@ class Part:
 
 
 def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
-    """Group the parts of the page by section; the section "Further" gets all parts that `SECTIONS` does not list."""
+    """Group the parts of the page by section. All parts that `SECTIONS` does not list are in section "Further"."""
     named = {title: [name for name in names.split() if name in parts] for title, names in SECTIONS.items()}
     placed = {name for names in named.values() for name in names}
     further = [name for name in parts if name not in placed]
@@ -176,7 +176,7 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """Make a table for each cell that lists the cell's final runs, one per line; skip cells without final runs."""
+    """For each cell with final runs, make a table that lists these runs, one per line."""
     tables = []
     for label, cell in evidence.cells:
         number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
@@ -212,7 +212,7 @@ def _about(study: Study) -> str:
 
 
 def registration(study: Study) -> str:
-    """State where the plan's digest was registered before the first trial, or that it was not registered."""
+    """Tell where the digest of the plan was registered before the first trial, or that it was not registered."""
     digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest} was not registered before the first trial."
@@ -220,7 +220,7 @@ def registration(study: Study) -> str:
 
 
 def _provenance(study: Study) -> dict[str, str]:
-    """Collect the requested settings of the study, and the code, devices and versions that it ran with."""
+    """Collect the settings that the study requested, and the code, devices and versions of its trials."""
     records, asked = study.records, study.file.plan.asked
     facts: dict[str, Any] = {
         "methods": ", ".join(study.methods),

@@ -54,7 +54,7 @@ ANSWER = "answer.md"
 
 
 class IncompleteTablesError(ValueError):
-    """Error raised under `--strict` if the seeds of a cell are not exactly the protocol's."""
+    """Error raised under `--strict` if a cell has other seeds than the protocol asks for."""
 
 
 def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:

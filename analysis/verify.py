@@ -68,10 +68,10 @@ OTHER_EXITS = 0.01  # largest tolerated share of examples that exit at another l
 
 
 def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[str]:
-    """Recompute a study's files from its journal and predictions, and list all differences, one line each.
+    """Recompute a study's files from its journal and predictions; list all differences, with one line for each.
 
     Args:
-        again: number of stored models to run on dev again, drawn at random.
+        again: number of stored models that are drawn at random and run on dev again.
         against: tracking URI of the MLflow whose runs are compared with the journal.
 
     Raises:
@@ -134,7 +134,7 @@ def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[st
 
 
 def compare_predictions(study: Study, confirmed: list[Record]) -> Iterator[str]:
-    """Find prediction files that are missing, belong to no confirm trial, or disagree with the trial's record."""
+    """Find prediction files that are missing, belong to no confirm trial, or disagree with their trial's record."""
     folder = study.folder / "predictions"
     if not folder.is_dir():
         return
@@ -189,7 +189,7 @@ def _name(record: Record) -> str:
 
 
 def _draw_models(study: Study, confirmed: list[Record], number: int) -> list[Record]:
-    """Draw at random the confirm trials whose stored models are run again.
+    """Choose confirm trials at random, to run their stored models again.
 
     If some confirm trials have no stored model, print how many have one.
 
@@ -204,8 +204,8 @@ def _draw_models(study: Study, confirmed: list[Record], number: int) -> list[Rec
         raise ValueError(f"--again {number}: {study.folder} has {kept} to run again")
     if len(stored) < len(confirmed):
         print(
-            f"{study.folder}: only {len(stored)} of {len(confirmed)} confirm trials can run again, because the models "
-            "of the others are not stored"
+            f"{study.folder}: only {len(stored)} of {len(confirmed)} confirm trials can run again, because the others "
+            "have no stored models"
         )
     return random.sample(stored, number)
 
@@ -324,7 +324,7 @@ def _compare_files(
 
 
 def list_differences(where: str, found: object, expected: object) -> list[str]:
-    """List the fields in which two JSON-like values differ, at any depth, with the two values of each field."""
+    """List the fields that differ between two JSON-like values, at any depth, with both values of each field."""
     if found == expected:
         return []
     if isinstance(found, dict) and isinstance(expected, dict):

@@ -32,7 +32,7 @@ Cells = dict[tuple[str, str, str], list[str]]  # (table, row, column) -> texts; 
 
 
 class Seal(Typed, frozen=True, kw_only=True):
-    """Version of this package that wrote some files, and a SHA-256 over this version and the files."""
+    """The version of this package that wrote some files, and the SHA-256 of this version and the files."""
 
     version: str
     digest: str
@@ -84,7 +84,7 @@ def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
 
 
 def seal_of_folder(files: Mapping[str, bytes]) -> Seal | None:
-    """Read the seal from the files of a folder of tables; None if the seal is missing or damaged."""
+    """Read the seal from the files of a folder of tables; return None if the seal is missing or damaged."""
     try:
         return msgspec.json.decode(files.get(FILE, b""), type=Seal)
     except msgspec.DecodeError:
@@ -92,7 +92,7 @@ def seal_of_folder(files: Mapping[str, bytes]) -> Seal | None:
 
 
 def read_cells(pages: Iterable[bytes]) -> Cells:
-    """Read the cells of all numeric tables in these pages, which `templates/table.html.j2` made."""
+    """Read the cells of all numeric tables in `pages`. The template `table.html.j2` made these pages."""
     cells: Cells = {}
     for page in pages:
         for name, table in _TABLE.findall(page.decode(errors="replace")):

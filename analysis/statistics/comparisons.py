@@ -35,7 +35,7 @@ Pair = tuple[str, str, str]  # row, other row, task
 
 @dataclass(frozen=True)
 class Comparison:
-    """Test of the difference `row` minus `other` on one task; if the baseline is one of the two, it is `other`.
+    """Test of the difference `row` minus `other` on one task. If the baseline is compared, the baseline is `other`.
 
     Holm's method adjusts p-values within a family of tests. All comparisons with the baseline, over all rows and tasks,
     are one family. Tables mark the significant differences of this family: at most one table in twenty marks a
@@ -99,7 +99,7 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Return the label of the only row with scores of the baseline, or None if there is no such row or several."""
+    """Return the label of the row with scores of the baseline; None if there is no such row, or several."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
@@ -145,7 +145,7 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
     """Compute the smallest true difference that a t-test finds with 80 % power.
 
-    Return None if the standard error is 0, because equal scores do not show how much scores vary. `python -m
+    Return None if the standard error is 0: equal scores do not show how much scores vary. `python -m
     benchmarks.statistics power` compares the result with simulated tests.
 
     Args:
@@ -162,7 +162,7 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
-    """Average each row's differences from the baseline over the tasks; return row label -> test of the mean difference.
+    """Average the differences of each row from the baseline over the tasks; return row label -> test of the mean.
 
     Rows with fewer than `fewest` tasks are left out. The tests of the means are a separate family: Holm's method
     adjusts their p-values, and their intervals are simultaneous (Bonferroni).
@@ -196,7 +196,7 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
 
 @dataclass(frozen=True)
 class Repeats(Scored):
-    """Mean scores of repeated searches of one method on one task; most tables show only the first search.
+    """Mean scores of repeated searches, for one method on one task; most tables show only the first search.
 
     `compare` treats the mean score of a search as it treats the score of a seed. `python -m benchmarks.statistics
     repeats` prints how often this test rejects a true null, and how often its interval covers the true value.
@@ -206,7 +206,7 @@ class Repeats(Scored):
 
     @property
     def medians(self) -> list[float]:
-        """Median score of each search over its seeds, as printed in tables."""
+        """For each search, the median score over its seeds, as printed in tables."""
         return [float(np.median(scores)) for scores in self.confirmed]
 
     @property
@@ -229,7 +229,7 @@ class Repeats(Scored):
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Collect the complete searches of every cell whose first search and at least one other search are complete."""
+    """Collect the complete searches of each cell, if its first search and at least one other search are complete."""
     cells = {
         (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
         for row in rows
@@ -259,7 +259,7 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
 
 
 def choice_of_epoch(cell: Cell) -> str:
-    """Describe how the cell's trials choose the epoch whose score they report: the last epoch, or the best of several.
+    """Describe which epoch's score the cell's trials report: that of the last epoch, or of the best of several.
 
     If epochs are chosen by dev score, two cells that choose epochs differently are not tested against each other: by
     luck alone, the best of many epochs scores higher than the last.
@@ -273,7 +273,7 @@ def choice_of_epoch(cell: Cell) -> str:
 
 
 class FamilyFact(NamedTuple):
-    """Property in which two cells must agree, or else their scores are not tested against each other."""
+    """Property that two cells must share. Otherwise, their scores are not tested against each other."""
 
     reason: str  # printed if two cells differ in this property
     key: Callable[[Cell], str]  # two cells share the property if their keys are equal
@@ -312,7 +312,7 @@ def are_comparable(one: Cell, other: Cell) -> bool:
 
 
 def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
-    """Group the rows by the property `fact` on each task on which they differ in this property.
+    """For each task on which the rows differ in the property `fact`, group the rows by this property.
 
     Returns:
         Groups as text, `LABELS: PROPERTY; LABELS: PROPERTY` -> tasks with these groups.
@@ -359,7 +359,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
 
 
 def list_former_baselines(rows: Iterable[Row]) -> list[str]:
-    """List the methods and baseline of each earlier launch whose methods or baseline differ from the present plan's."""
+    """List the methods and baseline of each earlier launch that had other methods or another baseline than the plan."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
         *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)

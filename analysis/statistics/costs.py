@@ -130,7 +130,7 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
 
 
 def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
-    """Return a warning if the rows' compute differs by over 20 % on the tasks that all rows have finished.
+    """Return a warning if the compute of the rows differs by over 20 % on the tasks that all rows have finished.
 
     The costs of pretraining are compared separately, because a large shared cost would hide differences between the
     trials.
@@ -150,7 +150,7 @@ def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
 
 
 def _dearest(entry: Entry) -> Compute:
-    """Return the full cost of pretraining the row's backbone; with several studies, the highest of their costs."""
+    """Return the full cost of pretraining the row's backbone; if its studies have several costs, return the highest."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
@@ -171,12 +171,12 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
 
 
 def choose_unit(computes: Iterable[Compute]) -> TimeUnit:
-    """Choose a common unit for all of these times: the unit that suits the longest time."""
+    """Choose one unit for the times of `computes`: the unit that suits the longest time."""
     return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
 
 
 def time_unit(seconds: float) -> TimeUnit:
-    """Choose seconds for times below a minute, minutes for times below an hour, and else hours."""
+    """Choose seconds for times below a minute, minutes for times below an hour, and hours for longer times."""
     return "s" if seconds < 60 else "min" if seconds < 3600 else "h"
 
 
@@ -194,7 +194,7 @@ def list_latencies(cell: Cell) -> list[Latency]:
 
 
 def milliseconds(cell: Cell, batch_size: int) -> float | None:
-    """Compute the median over seeds of the inference time per example; return None if no model was timed.
+    """Compute the inference time per example, as the median over seeds; return None if no model was timed.
 
     Only a few examples are timed, with the exit setting that the trial chose. Their time per example is multiplied by
     the mean layers of all dev examples and divided by the mean layers of the timed examples.
@@ -208,7 +208,7 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Compute the median over seeds of the FLOPs per example under each trial's own exit rule; None if not counted."""
+    """Compute the FLOPs per example under the trials' own exit rule, as the median over seeds; None if not counted."""
     counts = [latency.under_own_rule.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 
@@ -244,7 +244,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Add up the time per example over the first cells of the pairs, and divide it by the sum over the second cells.
+    """Divide the summed time per example of the first cells of the pairs by that of the second cells.
 
     Return None if there are no pairs, or if the models of any cell were not timed.
     """
@@ -256,13 +256,13 @@ def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float 
 
 
 def relative_layers(cell: Cell, other: Cell) -> float | None:
-    """Divide the mean layers per dev example of `cell` by those of `other`; return None if either number is unknown."""
+    """Divide the mean number of layers of `cell` by that of `other`; return None if either number is unknown."""
     own, theirs = (speed_facts(each)["mean_layers"] for each in (cell, other))
     return own / theirs if own and theirs else None
 
 
 def name_devices(cells: Iterable[Cell]) -> str:
-    """List the devices on which the cells' models were timed; empty if no model was timed."""
+    """List the devices on which models of the cells were timed; the list is empty if no model was timed."""
     latencies = [latency for cell in cells for latency in list_latencies(cell)]
     return " or ".join(
         dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)
@@ -288,7 +288,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
 
 def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Divide the summed depths of cells by their summed mean layers; return None if no cell has both numbers.
+    """Divide the sum of the cells' depths by the sum of their mean layers; return None if no cell has both numbers.
 
     Args:
         facts: `speed_facts` of each cell.

@@ -23,7 +23,7 @@ from trainables.models.fronts import ROUNDING, front_weights, pareto_places
 
 @dataclass(frozen=True)
 class Settings:
-    """Predictions and exit layers of one model under each of its exit settings."""
+    """For one model, its predictions and exit layers under each of its exit settings."""
 
     examples: Answers  # with their labels and splits
     answers: np.ndarray  # (settings, n) classes or scores
@@ -63,7 +63,7 @@ class Measured(Settings):
     most_layers: float  # of the most expensive setting, chosen or not; the curve is flat from its last point to here
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
-        """Compute each setting's weight in the mean score from `fewest` to `most` mean layers, (settings,)."""
+        """Compute the weight of each setting in the mean score from `fewest` to `most` mean layers, (settings,)."""
         return front_weights(self.mean_layers, fewest, most)
 
 
@@ -85,7 +85,10 @@ class Curves:
         return min(own.most_layers for half in self.halves for own in half)
 
     def score_at(self, mean_layers: float) -> list[float] | None:
-        """Return each model's score at `mean_layers`; None outside of the range that the curves of all models cover."""
+        """Return each model's score at `mean_layers`.
+
+        Return None outside of the range of mean layers that the curves of all models cover.
+        """
         if not self.fewest_layers - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
             return None
         return self._means(mean_layers, mean_layers)
@@ -108,7 +111,7 @@ class Curves:
         return make_curves([own.at_cost(costs) for own in models], [own.at_cost(costs) for own in fixed])
 
     def elue(self) -> Scored:
-        """Compute each model's ELUE score: the mean gain of its exit settings over exits at a fixed layer.
+        """Compute the ELUE score of each model: the mean gain of its exit settings over exits at a fixed layer.
 
         The score is (1/n) Σ (p_i - p_anchor(f_i)) over all n settings, with score p_i at f_i mean layers (ElasticBERT,
         arXiv:2110.07038, equation 1). Our anchor is the same model with the exit fixed at each layer, interpolated
@@ -170,7 +173,7 @@ def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves
 
 
 def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split each dev split at random into halves, with a fixed seed; return the example indices of both halves."""
+    """Split each dev split into random halves, with a fixed seed; return the indices of the examples in both halves."""
     rng = np.random.default_rng(0)
     in_first = np.zeros(len(split), dtype=bool)
     for name in np.unique(split):
@@ -180,7 +183,7 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
-    """Find, for each task, the range of mean layers (or another cost) that the curves of all rows cover.
+    """For each task, find the range of mean layers (or another cost) that the curves of all rows cover.
 
     A task is left out if it has a single row, if a row has a single seed, or if no range is common to all rows.
 

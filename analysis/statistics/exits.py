@@ -31,14 +31,17 @@ class Sweep:
     recorded: int | None  # index of the setting in the records; None if the records have another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting with the median layers nearest to `mean_layers`; None if the distance exceeds `within`."""
+        """Find the setting at which the median over seeds of the mean layers is nearest to `mean_layers`.
+
+        Return None if the distance exceeds `within`.
+        """
         away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
         return int(away.argmin()) if away.min() <= within else None
 
 
 @dataclass(frozen=True)
 class Exits:
-    """Early exits of a cell's models; the first axis of every array is the seed."""
+    """Early exits of a cell's models. The first axis of every array is that of the seeds."""
 
     num_layers: int
     mean_layers: np.ndarray  # (seeds,) mean layers per dev example, with the method's own exit
@@ -80,7 +83,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Read the settings of `rule` that were swept for every seed, and add the setting in the trials' configuration."""
+    """Read the settings of `rule` that were swept for every seed, and add the setting of the trials' configuration."""
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     points: list[dict[float, tuple[float, float]]] = []  # per seed: setting -> (mean layers, score)
     for own, record in zip(stored, records, strict=True):

@@ -23,7 +23,7 @@ Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Mean layers of a cell's models at an exit rule's safe setting with the fewest mean layers, for each bound."""
+    """For each bound, the mean layers of a cell's models at the safe setting of an exit rule with the fewest layers."""
 
     rule: str
     num_layers: int
@@ -32,7 +32,7 @@ class Guarantee:
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """Yield the guarantee of each exit rule that this package defines and that was swept for every seed.
+    """For each exit rule that this package defines and that was swept for every seed, yield its guarantee.
 
     A regression task has no guarantees, because its answers are neither right nor wrong.
 

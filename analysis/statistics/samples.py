@@ -33,7 +33,7 @@ Place = tuple[str, str]  # row label, task
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of a method on a task, one per seed or per repeated search, all on the same examples."""
+    """Scores of a method on a task, one for each seed or repeated search. All are scores on the same examples."""
 
     scores: list[float]  # in [-1, 1]
     resampled: np.ndarray  # (resamples, scores) on bootstrap resamples of the examples, which all methods share
@@ -42,7 +42,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Sample(Scored):
-    """Predictions of a method on a task, one set per seed, with their scores.
+    """Predictions of a method on a task for several seeds, with their scores.
 
     If a method draws its exit layers at random, each score is the mean over the stored draws, as in tables.
     """
@@ -52,7 +52,7 @@ class Sample(Scored):
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """95 % interval of the mean score for other seeds and dev examples, clipped to the score's range."""
+        """95 % interval of the mean score over other seeds and dev examples, clipped to the range of the score."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
@@ -93,7 +93,7 @@ def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """Resample every cell that has several seeds and stored predictions of all seeds for the same examples.
+    """Resample every cell that has several seeds, if all seeds have stored predictions for the same examples.
 
     Raises:
         ValueError: if stored predictions give another score than their record, or two seeds have equal predictions.
@@ -162,7 +162,10 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
 
 
 def best_constant(answers: Answers) -> np.ndarray | None:
-    """Return the constant answer (one class for all examples) with the best score, (n,); None for a regression task."""
+    """Return the constant answer (one class for all examples) with the best score, (n,).
+
+    Return None for a regression task.
+    """
     if answers.task.is_regression:
         return None
     constants = (np.full_like(answers.labels, label) for label in np.unique(answers.labels))
@@ -170,7 +173,7 @@ def best_constant(answers: Answers) -> np.ndarray | None:
 
 
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
-    """Compute the score of the best constant answer for each classification cell that has stored predictions."""
+    """For each classification cell that has stored predictions, compute the score of the best constant answer."""
     scores = {}
     for place, cell in cells.items():
         stored = samples[place].answers if place in samples else read_cell_predictions(cell)

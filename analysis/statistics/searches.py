@@ -1,4 +1,4 @@
-"""Estimate how much luck affects the result of a search, and what searches of different rows find at equal cost.
+"""Estimate how much luck affects the result of a search, and which scores searches find at equal cost.
 
 `search_variance` estimates how much a score varies if the search is repeated. `at_equal_budget` estimates the best
 score that the search of each row finds within a common budget.
@@ -63,10 +63,10 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 
 
 def best_minus_last(cell: Cell) -> float | None:
-    """Compute by how much the selected epoch scores above the last epoch: the median over seeds.
+    """Compute the score of the selected epoch minus that of the last epoch, as the median over seeds.
 
-    The scores are selection scores. The more they vary from epoch to epoch, the larger is the result. Return None if
-    no trial has scores of epochs.
+    The scores are selection scores. The more they vary from epoch to epoch, the larger is the difference. Return None
+    if no trial has scores of epochs.
     """
     gains = []
     for record in cell.records:
@@ -78,7 +78,7 @@ def best_minus_last(cell: Cell) -> float | None:
 
 @dataclass(frozen=True)
 class EqualBudget:
-    """Expected best search score of each row on a task, if every row had the smallest search budget of all rows."""
+    """Expected best search score of each row on a task, if all rows had the smallest of their search budgets."""
 
     task: str
     unit: Unit
@@ -87,7 +87,7 @@ class EqualBudget:
 
 
 def expected_best(scores: Sequence[float], number: float) -> float:
-    """Compute the expected highest of `number` draws (at least 1, may be fractional) from these scores.
+    """Compute the expected highest score of `number` draws (at least 1, may be fractional) from `scores`.
 
     This estimates the best of n search trials by drawing n of the completed trials with replacement (Dodge et al. 2019,
     arXiv:1909.03004, equation 3). The estimate is biased downwards, most strongly if n is near the number of

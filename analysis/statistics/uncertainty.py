@@ -56,7 +56,7 @@ def welch_test(
     scores: Sequence[float],
     other_scores: Sequence[float],
 ) -> PairedTest:
-    """Test the difference between two methods' mean scores, by Welch over seeds and by bootstrap over dev examples.
+    """Test the difference between the mean scores of two methods: Welch over seeds, bootstrap over dev examples.
 
     The variance of the difference has three parts: the variance over seeds of each method (Welch), and the part of the
     variance over examples that the two variances over seeds do not contain (bootstrap). Seeds are not bootstrapped,
@@ -89,7 +89,7 @@ def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
 
 
 def at_level(test: PairedTest, level: float) -> PairedTest:
-    """Recompute the interval of a test at another confidence level."""
+    """Recompute the interval of a test at the confidence level `level`."""
     if test.standard_error == 0:
         return test
     half = float(special.stdtrit(test.freedom, (1 + level) / 2)) * test.standard_error
@@ -122,14 +122,14 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
 
 
 def _variance_over_seeds(scores: Sequence[float]) -> Variance:
-    """Estimate the variance over seeds of the mean of these scores."""
+    """Estimate how much the mean of `scores` varies over seeds, as a variance."""
     return Variance(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1)
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
     """Estimate the part of the variance over examples that the variance over seeds already contains.
 
-    Both are variances of the mean score over the seeds.
+    Both variances are those of the mean score over the seeds.
     """
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)

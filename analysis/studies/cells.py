@@ -33,7 +33,7 @@ SAME_METHOD = ("backbone_fingerprint", "tokenizer_fingerprint")  # must be equal
 
 @dataclass(frozen=True)
 class Cell:
-    """Entry of a table for one method on one task, with the final runs of its best configuration, one per seed."""
+    """Entry of a table for one method on one task, with one final run of its best configuration for each seed."""
 
     arm: Arm
     studies: tuple[Study, ...]  # studies that have this method on this task
@@ -86,7 +86,7 @@ class Cell:
 
     @property
     def data_differences(self) -> tuple[str, ...]:
-        """Descriptions of the differences between the data that the final runs read and the official GLUE."""
+        """Descriptions of how the data that the final runs read differ from the official GLUE."""
         found = [line for record in self.records for line in record.data_differences or ()]
         return tuple(dict.fromkeys(found))
 
@@ -123,14 +123,14 @@ class Cell:
 
     @property
     def unfinished(self) -> str:
-        """Note that describes what is missing in the arm's search; empty if the search has ended."""
+        """Description of what is missing in the arm's search; empty if the search has ended."""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
         searching = " and ".join(reason for reason in reasons if reason.endswith("search trials ended"))
         return f"{searching}; the number is of the best configuration so far" if searching else ""
 
     @property
     def shortfall(self) -> str:
-        """Description of the missing and surplus seeds. If the cell is empty, the reason for this, if known."""
+        """Description of the missing and surplus seeds; for an empty cell, the reason why it is empty, if known."""
         failed = f"; failed seeds: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped seeds: {', '.join(dropped)}" if dropped else ""
@@ -174,7 +174,7 @@ def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
 
 
 def make_rows(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
-    """Make the rows of a table, in the order of the plans: one per method, or one per study and method if `separate`.
+    """Make the rows of a table in the order of the plans: one for each method or, if `separate`, study and method.
 
     Raises:
         ValueError: if the studies cannot share a table; the message names two studies and what differs.
@@ -197,7 +197,7 @@ def make_rows(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
 
 
 def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
-    """Return the seeds of final runs that the table asks for: the longest list of seeds in any study's plan."""
+    """Return the seeds of final runs that the table asks for: the longest list of seeds in the plans of the studies."""
     return max((study.seeds for study in studies), key=len)
 
 

@@ -104,7 +104,7 @@ class Study:
 
     @cached_property
     def missing(self) -> Mapping[str, str]:
-        """Name of each incomplete arm -> what it lacks, as `study.status` prints it; empty before the first launch."""
+        """Name of each incomplete arm -> what it lacks, as printed by `study.status`; empty before the first launch."""
         return compute_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
@@ -193,7 +193,7 @@ def load_studies(folders: list[Path]) -> list[Study]:
 
 
 def newest_study(root: Path | str = RUNS) -> Path:
-    """Return the study folder under `root` whose plan was written last.
+    """Return the study folder under `root` that has the newest plan.
 
     Raises:
         ValueError: if no folder under `root` is a study.

@@ -66,7 +66,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Predictions(Answers):
-    """Outputs of a confirm trial (a final run) on dev at its selected epoch, with a sweep over exit settings."""
+    """Outputs of a confirm trial (a final run) on dev at the selected epoch, with a sweep over exit settings."""
 
     logits: np.ndarray  # (draws, n, labels)
     exit_layers: np.ndarray  # (draws, n) counted from 1
@@ -134,7 +134,7 @@ def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Prediction
 
 
 def read_cell_predictions(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed of the cell, or return [] if the predictions of any seed are not stored.
+    """Read the predictions of every seed of the cell; return an empty list if those of any seed are not stored.
 
     Raises:
         ValueError: if a file is damaged.
@@ -145,7 +145,7 @@ def read_cell_predictions(cell: Cell) -> list[Predictions]:
 
 
 def disagreements(record: Record, predictions: Predictions) -> list[str]:
-    """List the differences between a record and its stored predictions, one line each.
+    """List the differences between a record and its stored predictions, with one line for each.
 
     Also list the differences between the stored sweep over exit settings and `recomputed_sweep`.
     """
@@ -168,7 +168,7 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
 
 
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
-    """Recompute score and mean layers of each swept exit setting from the layers' outputs, (settings, 2).
+    """Recompute the score and the mean layers of each swept exit setting from the outputs of the layers, (settings, 2).
 
     The result is NaN for exit rules that this package does not define.
     """

@@ -102,8 +102,8 @@ def test_again_counts_the_models_that_cannot_be_drawn(study: Path, capsys: pytes
     for path in weights[1:]:
         path.unlink()
     main([str(study), "--again", "1"])
-    said = f"{study}: only 1 of {len(weights)} confirm trials can run again, because the models of the "
-    said += "others are not stored\n"
+    said = f"{study}: only 1 of {len(weights)} confirm trials can run again, because the others "
+    said += "have no stored models\n"
     assert said in capsys.readouterr().out
 
 
