@@ -176,7 +176,7 @@ def _estimate_arm(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -
 
 
 def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
-    """Describe the cost of one arm in one line, with `bound` ("about" or "at most") before the search epochs."""
+    """Describe the cost of one arm in one line. The word `bound` ("about", "at most") precedes the search epochs."""
     precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
     search = f"{arm.samples:4} search{precision} ({bound} {counted(round(cost.search_epochs), 'epoch')})"
     trials = f"{search} {len(arm.seeds):3} confirm ({counted(cost.confirm_epochs, 'epoch')})"

@@ -244,7 +244,7 @@ def _build_arms(progress: StudyProgress, *, width: int, room: int) -> list[Rende
     """Build the table of arms. If some arms do not fit, add a line that counts them.
 
     Arms with unfinished trials have priority. Then come the other incomplete arms with trials, the incomplete arms
-    without trials, and the complete arms. The table lists the arms that fit in the order of the plan.
+    without trials, and the complete arms. The arms that fit are listed in the plan's order.
     """
     if room < 1:
         return []

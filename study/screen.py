@@ -71,7 +71,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """Map each arm in which no example can exit early to the reason, as of the latest trial of the arm."""
+    """For each arm in which no example can exit early, return the reason, judged by the arm's latest trial."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last

@@ -182,7 +182,7 @@ def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: 
 
 
 def _collect_sources(cell: Cell, sample: Sample | None) -> dict[str, float | None]:
-    """Map each source in `SOURCES` to the variation of the cell's score that it causes; scores are in [-1, 1]."""
+    """For each source in `SOURCES`, compute how much it makes the cell's score vary; scores are in [-1, 1]."""
     return {
         "seed": sample.spread_over_seeds if sample else None,
         "dev_examples": sample.spread_over_examples if sample else None,

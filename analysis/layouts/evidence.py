@@ -66,9 +66,9 @@ class Evidence:
 
     @cached_property
     def looks(self) -> list[str]:
-        """The occasions so far on which scores may have been seen, each as text such as `5 seeds`.
+        """The times so far at which someone may have seen scores, as texts such as `5 seeds`.
 
-        P-values are corrected for the number of these occasions.
+        P-values are corrected for the number of these looks.
         """
         return list_interim_looks(self.rows)
 

@@ -144,7 +144,7 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 
 
 def _latex(table: Table) -> str:
-    r"""Write a float with a booktabs table, which is scaled down if it is wider than the text.
+    r"""Write a LaTeX float that holds a booktabs table. A table wider than the text is scaled down.
 
     The float's caption is the title of `table`. The caption and notes of `table` follow as LaTeX comments, so that the
     author of a paper can choose what to print. A table of sentences becomes a list, which can break across pages.

@@ -107,9 +107,9 @@ class GpuBudget:
         return sum(map(self._compute_reserve, self._affordable))
 
     def _sum_cheaper_reserves(self, arm: ArmProgress) -> float:
-        """Sum the time reserved for other arms, if their confirm trials are cheaper than those of this arm.
+        """Sum the time reserved for those other arms that have cheaper confirm trials than this arm.
 
-        Confirm trials leave this time free, so that the arms that may stay incomplete are the most expensive ones.
+        Confirm trials of this arm do not use that time. If time runs out, only the most expensive arms stay incomplete.
         """
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._compute_reserve(other) for other in cheaper if other in self._affordable)

@@ -127,9 +127,8 @@ class StudyLock:
                 time.sleep(0.02)
             except OSError as error:
                 raise ValueError(
-                    f"{folder} is on {_find_mount(folder)}, which cannot lock files ({error.strerror}); allowed: "
-                    "--out with a folder on another file system, or this file system mounted with locks (NFS: without "
-                    "nolock)"
+                    f"{folder} is on {_find_mount(folder)}, which cannot lock files ({error.strerror}); choose "
+                    "an --out folder on another file system, or mount this one with locks (for NFS, without `nolock`)"
                 ) from None
         return False
 

@@ -234,7 +234,7 @@ def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) 
 
 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
-    """List the changes between two plans of a study that the study does not allow, with both values of each.
+    """List the forbidden changes between two plans of a study, with the earlier and the later value of each.
 
     Arms in `settled` may not change, because trials of these arms have started; None stands for all arms.
     """

@@ -191,7 +191,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load the backbone's weights into the encoder that pretraining keeps, and set the attention of all encoders."""
+    """Load the backbone's weights into the encoder that pretraining saves; set how all encoders compute attention."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         weights = _load_model(backbone, config).state_dict()

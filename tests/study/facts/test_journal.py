@@ -183,7 +183,7 @@ def test_file_system_without_locks_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
     with pytest.raises(
-        ValueError, match=r"is on \w+ at /\S*, which cannot lock files \(Function not implemented\); allowed: "
+        ValueError, match=r"is on \w+ at /\S*, which cannot lock files \(Function not implemented\); choose "
     ):
         Journal(tmp_path)
 
