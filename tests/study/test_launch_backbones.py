@@ -64,7 +64,7 @@ NO_NYSTROM = "a 'sharebert' model; nystrom is available for: albert, bert, elect
         ),
         (
             ["--attention", "nystrom", "--backbone", "mini-roberta"],
-            "'mini-roberta' is a 'roberta' model; available",
+            "'mini-roberta' is a 'roberta' model; nystrom is available",
         ),
         (["--attention", "nystrom", "--set", "max_length=16"], "num_landmarks is 32; allowed: at most 16 (max_length)"),
         (

@@ -85,7 +85,7 @@ def test_a_setting_of_the_file_is_told_of_the_file_whatever_else_is_typed(tmp_pa
     assert launch.main(["--plan", str(path), "--dry-run", *typed]) == 2
     assert capsys.readouterr().err.startswith(f"study.launch: --plan {path}: --set q is 2; ")
     assert launch.main(["--plan", str(path), "--dry-run", *typed, "--data", "nowhere"]) == 2
-    assert capsys.readouterr().err.startswith("study.launch: no folder nowhere; ")
+    assert capsys.readouterr().err.startswith("study.launch: there is no folder nowhere; ")
 
 
 def test_a_file_that_is_gone_is_named(tmp_path, capsys):
