@@ -19,7 +19,7 @@ Rungs = Mapping[int, Mapping[str, float]]  # epochs -> trial key -> score
 def decide(
     rungs: Rungs, key: str, *, time: str, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> AshaDecided | None:
-    """Decide if a trial continues after an epoch; None if the epoch is not a rung or already has a decision."""
+    """Decide if a trial continues after an epoch; return None if the epoch is not a rung or already has a decision."""
     if epoch not in list_rungs(epochs, stopping):
         return None
     recorded = rungs.get(epoch, {})
@@ -31,7 +31,7 @@ def decide(
 
 
 def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float:
-    """Compute the (1 - 1/factor) quantile of one or more sorted scores, with linear interpolation.
+    """Compute the (1 - 1/factor) quantile of one or more sorted scores by linear interpolation.
 
     The result is bit-identical to that of `numpy.percentile`, but is computed in constant time.
     """

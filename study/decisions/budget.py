@@ -21,7 +21,7 @@ _ROUNDING = 1 + 1e-9  # tolerance, since a sum depends slightly on the order of 
 
 
 class GpuBudget:
-    """A study's limit on GPU time, and what may start within the limit now. All amounts are GPU seconds."""
+    """A study's limit on GPU time, and the trials that may start within this limit now. All amounts are GPU seconds."""
 
     def __init__(self, progress: StudyProgress):
         """Take the limit of the current launch from `progress`."""
@@ -33,7 +33,7 @@ class GpuBudget:
         """Check if one more trial of the arm fits into the limit. The arm must have trials to start.
 
         Until the first epoch of the study is reported, only one trial may run: a trial of the arm with the shortest
-        trials. The epoch gives the first estimate of costs.
+        trials. This epoch gives the first estimate of costs.
         """
         if self._limit in (0, math.inf):
             return self._limit > 0
@@ -62,7 +62,7 @@ class GpuBudget:
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
 
     def sort_by_turn(self) -> Sequence[ArmProgress]:
-        """Sort the arms by the order in which they may start trials.
+        """Return the arms in the order in which they may start trials.
 
         Without a limit, arms with long trials come first, so that only short trials run when the study is nearly done.
         An arm's confirm trials start after the search trials of the next arm, on GPUs that become free when the
@@ -117,9 +117,9 @@ class GpuBudget:
     def _compute_reserve(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
 
-        The time covers all confirm trials still to start. It also covers search trials until the arm has started at
-        least one. For example, if each arm that has begun has started at least a third of its search, the time covers
-        search trials until this arm has also started a third.
+        The time covers all confirm trials still to start. If the arm has not begun its search, the time also covers
+        the first trials of the search: at least one trial, and the smallest fraction that any arm with a begun search
+        has started. For example, if this smallest fraction is a third, the time covers a third of the arm's search.
         """
         wanted = max(1, math.ceil(self._least_part_searched * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
@@ -172,7 +172,7 @@ class GpuBudget:
     # ---- expected costs of trials, estimated from the study's measurements so far
 
     def _cost(self, arm: ArmProgress) -> float:
-        """Estimate the GPU seconds of a trial of the arm that runs to its last epoch.
+        """Estimate the GPU seconds that a trial of the arm needs to run to its last epoch.
 
         The estimate is the cost of the arm's most expensive completed trial. If the arm has no completed trial, the
         estimate is the arm's mean cost per epoch times the number of epochs. If the arm has no epoch, the estimate is
@@ -188,7 +188,8 @@ class GpuBudget:
     def _confirm_cost(self, arm: ArmProgress) -> float:
         """Estimate the GPU seconds of a confirm trial of the arm.
 
-        The estimate is the cost of the search trial that confirm trials repeat, or `_cost` if there is none yet.
+        The estimate is the cost of the best search trial, which confirm trials repeat. The estimate is `_cost` if the
+        search has not ended or has no completed trial, or if the arm has no search.
         """
         winner = arm.winner if arm.is_search_over else None
         return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)

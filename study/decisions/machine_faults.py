@@ -65,7 +65,7 @@ class Faults:
         self._has_got_on = False  # True if any trial completed an epoch in this launch
 
     def add(self, key: str, failure: Failure, *, running: int, time: str) -> list[NodeLeftOut | StudyPaused]:
-        """Record a fault of a trial while `running` other trials continue; return the resulting events."""
+        """Record a fault of a trial and return the resulting events; `running` counts the other running trials."""
         now, trial = self._clock(), self._trials[key]
         if not self._in_a_row:
             self._since = now
@@ -96,7 +96,7 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Collection[str]) -> None:
-        """Discard the faults that trials had on `nodes`, because the nodes caused the faults, not the trials."""
+        """Discard the faults that trials had on `nodes`, because the nodes, not the trials, caused these faults."""
         for trial in self._trials.values():
             trial.failures = [failure for failure in trial.failures if failure.node not in nodes]
             trial.counted_faults = min(trial.counted_faults, len(trial.failures))
@@ -130,7 +130,7 @@ class Faults:
 
     @property
     def give_up_reason(self) -> str | None:
-        """The reason why the launch gives up; None if it continues."""
+        """The reason why the launch gives up; None if the launch continues."""
         if not self._in_a_row:
             return None
         if self._clock() - self._since >= PATIENCE_SECONDS:

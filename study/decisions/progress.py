@@ -28,7 +28,7 @@ class ArmProgress:
 
     @property
     def winner(self) -> Winner | None:
-        """The configuration that confirm trials repeat; None if a search has no completed trial."""
+        """The configuration that confirm trials repeat; None if the arm has a search but no completed search trial."""
         if self._winner_of != len(self.facts.records) or not self.arm.space:
             self._winner = choose_winner(self.arm, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
@@ -83,7 +83,10 @@ class ArmProgress:
 
     @property
     def best_confirmed(self) -> Record | None:
-        """The record of the best completed confirm trial (the lowest seed if tied); None if no trial has completed."""
+        """The record of the best completed confirm trial; None if no confirm trial has completed.
+
+        If several trials have the best score, this is the record of the one with the lowest seed.
+        """
         return max(self.confirmed, key=lambda record: (record.score, -record.seed), default=None)
 
     @property

@@ -108,8 +108,8 @@ class Scheduler:
     def reopen_failed(self, *, asked: bool) -> None:
         """Let failed trials run again.
 
-        If `asked` is true, all failed trials of the launch's arms run again, else only those that failed with other
-        code or package versions.
+        If `asked` is true, all failed trials of the launch's arms run again. Otherwise, a failed trial runs again
+        only if the code or the package versions have changed since the failure.
         """
         for key, reason in self.find_reopenable(asked=asked).items():
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
@@ -122,14 +122,14 @@ class Scheduler:
         return {key: reason for key, reason in reasons.items() if reason}
 
     def find_arms_of_other_code(self) -> list[str]:
-        """List the arms in which trials were trained with other code than that of this launch."""
+        """List the arms that have at least one trial trained with code other than this launch's code."""
         trained = [record for arm in self.progress.arms for record in arm.facts.records if record.epochs]
         return list(dict.fromkeys(record.arm for record in trained if find_change(record, self.provenance) == "code"))
 
     def next_trial(self) -> TrialFacts | None:
         """Choose the next trial to run and write its start to the journal; None if no trial can run now.
 
-        Trials that were interrupted by a machine fault or in an earlier launch come first.
+        Trials that were interrupted by a machine fault or by the end of an earlier launch come first.
         """
         for event in self.faults.take_back_nodes(time=self._journal.now()):
             self._journal.append(event)
@@ -178,7 +178,7 @@ class Scheduler:
         return "stop" if may_stop and is_stopped else "continue"
 
     def _make_epoch_event(self, trial: TrialFacts, report: Report) -> EpochReported:
-        """Make the event that records a report in the journal, without values that the journal already has."""
+        """Make the event that records a report in the journal; omit values that the journal already has."""
         row, outcome, process = report.row, report.outcome, None
         selected = trial.best.row if trial.best and row.best_epoch != row.epoch else row
         if outcome is not None and outcome.reported == selected.reported:
@@ -242,7 +242,7 @@ class Scheduler:
         )
 
     def check_attested(self, trial: TrialFacts, attested: Attestation, *, host: str) -> None:
-        """Raise ValueError with all differences if the worker on `host` does not have the plan's code and data."""
+        """Raise ValueError if the code or data of the worker on `host` differ from the plan's; list all differences."""
         if differences := list_contradictions(attested, self.make_expected_attestation(trial)):
             raise ValueError(
                 f"trial {trial.key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(differences)}; "
@@ -319,7 +319,7 @@ class Scheduler:
     def _give_up_unaffordable(self) -> bool:
         """End all searches for which no GPU time is left.
 
-        If there are none, cancel the confirm trials for which no GPU time is left.
+        If there are no such searches, cancel the confirm trials for which no GPU time is left.
 
         Return True if any search was ended or any confirm trial was cancelled.
         """
@@ -334,7 +334,7 @@ class Scheduler:
         return True
 
     def _decide(self, trial: TrialFacts, epoch: int, score: float) -> AshaDecided | None:
-        """Return ASHA's decision on the trial; None without early stopping or if ASHA decides nothing at this epoch."""
+        """Return ASHA's decision on the trial; None if the plan has no early stopping or this epoch has no decision."""
         stopping = self.plan.protocol.early_stopping
         if stopping is None:
             return None

@@ -47,7 +47,7 @@ def build_failure(error: Exception, *, node: str | None, module: str | None = No
 
 
 def format_place(error: Exception, module: str) -> str:
-    """Format folder, file and line of the deepest frame in the file of `module`, or of the deepest frame overall."""
+    """Format folder, file and line of the deepest frame in the file of `module`; if there is none, of any file."""
     frame = (select_frames(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 

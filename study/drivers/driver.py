@@ -163,7 +163,7 @@ class Driver(ABC):
         return self._keys[work_id] is None or self.scheduler.draining  # when draining, the trial's epoch is saved
 
     def failed(self, work_id: str, error: str, *, preempted: bool) -> None:
-        """Give the trial of a lost worker back to the scheduler, which hands it out again."""
+        """Give the trial of a lost worker back to the scheduler, so that a worker can continue the trial."""
         self._watchdog.moved()
         self._training.discard(work_id)
         self._smoke.drop_part(work_id)

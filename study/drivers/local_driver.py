@@ -15,9 +15,10 @@ WAIT_SECONDS = 0.2  # longest wait for a message before other checks run
 
 
 class LocalDriver(Driver):
-    """A driver whose workers are child processes. It has a slot for each trial that fits on the machine at a time.
+    """A driver whose workers are child processes. Each process uses one slot of the machine.
 
-    Its work ids are the numbers of the slots. The process of a slot is reused for the next trial.
+    There are as many slots as trials fit on the machine at a time. The work ids are the numbers of the slots. The
+    process of a slot is reused for the next trial.
     """
 
     def __init__(self, scheduler: Scheduler, **arguments: Any):

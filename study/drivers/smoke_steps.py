@@ -24,7 +24,7 @@ class SmokeStepsFailed(ValueError):
     """The error that ends a launch because the methods of some arms failed in their smoke step."""
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
-        """Take the failures and specs by arm name; the message gives the first failure."""
+        """Take mappings from arm names to failures and to specs; the message gives the first failure."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
         super().__init__(f"{list_first([*failures], 1)}: {first.error} (in the first training step, before any trial)")
@@ -74,7 +74,7 @@ class SmokeSteps:
 
 
 def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
-    """List the arms of this launch that have trials to run and have not trained with this code.
+    """List those arms of this launch that have trials to run but have not trained with this code.
 
     Arms that repeat another arm's search are left out, because their method is the same.
     """

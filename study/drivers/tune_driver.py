@@ -102,7 +102,7 @@ class TuneDriver(Driver):
 
     @property
     def _waits_for_others(self) -> bool:
-        """True if an actor that has run its smoke steps must wait until other actors have run theirs.
+        """True if an actor that has run its smoke steps must wait for the smoke steps of other actors.
 
         Otherwise, Ray would discard this actor (because no trial is pending) or an actor that is still starting.
         """
@@ -117,7 +117,7 @@ class TuneDriver(Driver):
             self._training.add(ray_id)
 
     def return_unplaceable(self) -> list[str]:
-        """Give trials back to the study's scheduler if no node that they accept has room for them.
+        """Give waiting trials back to the study's scheduler if they avoid every node that has room.
 
         Return the Ray ids of these trials. The caller must then make Ray drop them.
         Nodes are checked every `LOOK_SECONDS`.
@@ -131,7 +131,7 @@ class TuneDriver(Driver):
         return unplaceable
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
-        """Give the trial of a lost actor back to the scheduler, which hands it out again."""
+        """Give the trial of a lost actor back to the scheduler, so that a worker can continue the trial."""
         self._waiting.pop(ray_id, None)
         super().failed(ray_id, error, preempted=preempted)
 

@@ -119,8 +119,8 @@ def run_trial(
     A trial that is resumed yields the rows of its earlier epochs again. An exception becomes a failure in the last
     news, unless it makes the process unusable.
 
-    The trial's folder is locked until the generator is closed. It is not locked before the first `next`, because Ray
-    discards some actors before they train.
+    The trial's folder is locked until the generator is closed. The lock is not taken before the first `next`, because
+    Ray discards some actors before they train.
 
     Args:
         assigned: the trial.

@@ -185,10 +185,13 @@ def _release(version: str) -> str:
 
 
 class FirstCode:
-    """The code of a study's first trials, and the files of each user's own method in the method's first trials."""
+    """The code of the first launch that trained a trial of a study.
+
+    For each user's own method, this includes the method's files in the first launch that trained the method.
+    """
 
     def __init__(self, facts: StudyFacts) -> None:
-        """Find the first launch that trained a trial. For each method, find the first launch that trained it."""
+        """Find the first launch that trained a trial, and for each method the first launch that trained the method."""
         self._launches = {number: launch.began for number, launch in facts.launches.items()}
         trials = facts.trials.values()
         trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)

@@ -246,7 +246,7 @@ class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
 
 
 class ModelOnTest(Typed, frozen=True, kw_only=True):
-    """The scores of a confirm trial's model on a test set, with the model's exit rule."""
+    """The scores of a confirm trial's model on a test set, evaluated with the model's exit rule."""
 
     key: str
     score: Score
@@ -293,7 +293,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """The two functions that convert plans and events from one format to the next, without changing their argument."""
+    """The two functions that convert plans and events from one format to the next, without changing the arguments."""
 
     plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
     event: Callable[[Plain], Plain]  # for a journal line; its plan, if any, is already converted
@@ -373,7 +373,7 @@ class EventReader(Reader):
 
 
 def read_lines(folder: Path) -> Iterator[tuple[str, Event]]:
-    """Yield the place of each line (`runs/NAME/events.jsonl:3`) and its event; yield nothing if the file is missing.
+    """For each line, yield its place (`runs/NAME/events.jsonl:3`) and its event; if the file is missing, yield nothing.
 
     An incomplete last line, which can result from a crash, is skipped with a warning.
 

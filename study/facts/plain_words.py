@@ -25,7 +25,7 @@ class CellInWords:
 
 
 def describe_shortfalls(cells: Sequence[CellInWords]) -> list[str]:
-    """Describe the results that cells lack. Cells of a row that lack the same results share one line."""
+    """Describe the results that cells lack. Cells of a row share one line if they lack the same results."""
     incomplete: dict[tuple[str, str], list[CellInWords]] = {}
     for cell in cells:
         if cell.shortfall:

@@ -129,7 +129,7 @@ def compute_ledger(records: Iterable[Record]) -> list[Spent]:
 
 
 def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
-    """Count the trials in several entries of the ledger by status, omitting any status without trials."""
+    """Count the trials of each status in entries of the ledger, and omit any status without trials."""
     return _sort_by_status(sum((Counter(entry.trials) for entry in entries), Counter[str]()))
 
 

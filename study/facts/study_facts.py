@@ -153,7 +153,7 @@ class TrialFacts:
 
 @dataclass
 class ArmFacts:
-    """The state of one arm (a method on a task): its trials, in order of start, and their totals."""
+    """The state of one arm (a method on a task): its trials, in order of start, and totals over all its trials."""
 
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
@@ -274,7 +274,7 @@ class StudyFacts:
                 self._note(event, event.failure, "launch refused")
 
     def check_unscored(self) -> None:
-        """Raise ValueError if a task was scored on test labels, because its scores could influence later changes."""
+        """Raise ValueError if a task was scored on test labels, because test scores could influence later changes."""
         if self.scored_on_test:
             seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
             raise ValueError(f"{seen}, so this study can no longer change; allowed: a new study with another --name")
@@ -350,8 +350,8 @@ class StudyFacts:
     def _make_record(self, trial: TrialFacts, event: TrialEnded) -> Record:
         """Make the record of a trial that ends with this event.
 
-        The scores come from the trial's best epoch. If ASHA stopped the trial, its record has a dev score only if dev
-        selects epochs and configurations. The record of a failed trial has no scores.
+        The scores come from the trial's best epoch. If ASHA stopped the trial, its record has a dev score only if
+        epochs and configurations are selected on dev. The record of a failed trial has no scores.
         """
         last = trial.last
         config = trial.config if trial.best is None else {**trial.config, **trial.best.row.exit_setting}
@@ -381,7 +381,7 @@ class StudyFacts:
         )
 
     def _collect_shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
-        """Collect the fields of a record that depend only on the arm and the launches that trained the trial.
+        """Collect those fields of a record that depend only on the arm and on the launches that trained the trial.
 
         If no launch trained an epoch of the trial, the current launch is used instead.
         """

@@ -28,7 +28,7 @@ def read_export(folder: Path, name: str) -> str:
 def read_mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
     """Read the intervals of mean scores from `DEV_NUMBERS`; return {} if the file is missing.
 
-    The result maps the keys of the records from which a mean was computed to the interval (low, high) of the mean.
+    For each mean, the result maps the keys of the records in the mean to the mean's interval (low, high).
     """
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
