@@ -2,8 +2,8 @@
 
 `AutoModel.from_pretrained` loads the folder. `AutoModelForSequenceClassification` loads it too if `transformers` has a
 class that computes the same logits. A separate file holds the exit heads, because `transformers` has no class for
-them. `study.predict` uses the whole model. If the method is your own, its files are in the folder `methods`. The model
-is described in README.md.
+them. `study.predict` uses the whole model. If the method is your own, its files are in the subfolder `methods`. The
+folder's README.md describes the model.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ DESCRIPTION = """Tune each method on each task, repeat the best configuration wi
 medians: `python -m study.launch --method albert,palbert --task rte`. After an interruption, the same command resumes
 the study. The same command with more methods, tasks, samples or seeds extends the study."""
 EPILOG = """The exit status is 0 if the study is complete, 1 if trials are missing or failed, and 2 if the options are
-invalid. After Ctrl-C, each running trial finishes and saves its epoch, and then the launch ends. After a second Ctrl-C,
-the launch ends at once. docs/coming_from.md translates the options of the papers' repositories, and docs/glossary.md
-explains the terms."""
+invalid. After Ctrl-C, each running trial completes its current epoch and saves it; then the launch ends. After a second
+Ctrl-C, the launch ends at once. docs/coming_from.md translates the options of the papers' repositories, and
+docs/glossary.md explains the terms."""
 
 OUT = "runs"  # the default folder of studies
 MOST_BYTES = 200  # limit for a study's name: file names have at most 255 bytes, and some add a suffix to it
@@ -202,7 +202,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     max_failures: Annotated[Count, option("retries per trial after machine faults; default: %(default)d", "N")] = 3
     retry_failed: Annotated[bool, option("run all failed trials again")] = False
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
-    max_minutes: Annotated[Positive | None, option("stop after X minutes; unfinished epochs are repeated", "X")] = None
+    max_minutes: Annotated[Positive | None, option("stop after X minutes; the next launch goes on", "X")] = None
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: measure a few steps of each method")] = False
     explain: Annotated[str | None, option("with --dry-run: print the source of each value", "METHOD/TASK")] = None
@@ -238,8 +238,8 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave out one of the two options")
     if options.search_precision and options.max_gpu_hours is not None:
         raise ValueError(
-            "--max-gpu-hours estimates the cost of a confirm trial from its search trial, but --search-precision "
-            "changes this cost; allowed: one of the two options"
+            "--max-gpu-hours estimates what a confirm trial costs from the search trials, but with --search-precision "
+            "their costs differ; allowed: one of the two options"
         )
     if options.plan is not None and options.profile is not None:
         raise ValueError(f"--plan {options.plan} has its own profile; leave --profile out")

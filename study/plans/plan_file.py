@@ -36,7 +36,7 @@ INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
     "remembers the folder"
 )
-INCLUDE_NOW = "new location of the folder with your own methods"
+INCLUDE_NOW = "folder with your own methods, if it was moved"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) ->
     if name in ("cmaes", "gp") and stopping:
         limits.append("learns only from trials that ASHA does not stop")
     if name in ("tpe", "gp") and 0 < samples <= RANDOM_TRIALS:
-        limits.append(f"a random search in effect, because its model starts after {RANDOM_TRIALS} trials")
+        limits.append(f"in effect a random search, because the first {RANDOM_TRIALS} trials are random")
     if name == "cmaes":
         limits.append("draws categorical fields at random")
     return f"{name} ({'; '.join(limits)})" if limits else name

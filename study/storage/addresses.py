@@ -119,8 +119,8 @@ _TRACKING = (
     "or, for a launch, none"
 )
 _TRACKING_CREDENTIALS = (
-    "credentials come from environment variables (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or "
-    "MLFLOW_TRACKING_TOKEN; PGPASSWORD, or the database's own)"
+    "credentials come from environment variables: for an MLflow server, MLFLOW_TRACKING_USERNAME and "
+    "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN; for PostgreSQL, PGPASSWORD"
 )
 
 

@@ -117,7 +117,7 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
         (["--search-precision", "float16"], "is 'float16'; allowed: bfloat16, float32, tensorfloat32"),
         (
             [*OPTION, "--address", "auto", "--max-gpu-hours", "1"],
-            "--search-precision changes this cost; allowed: one of",
+            "with --search-precision their costs differ; allowed: one of",
         ),
         (["--search-precision", "tensorfloat32"], "trials of palbert/rte ask for tensorfloat32, but have no"),
         (["--set", "precision=tensorfloat32"], "but have no GPU; allowed without a GPU: float32, bfloat16"),

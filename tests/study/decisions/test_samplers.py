@@ -124,7 +124,7 @@ def test_missing_package_of_a_sampler_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("sampler", "samples", "stopping", "words"),
     [
-        ("tpe", 10, EarlyStopping(), "tpe (a random search in effect, because its model starts after 10 trials)"),
+        ("tpe", 10, EarlyStopping(), "tpe (in effect a random search, because the first 10 trials are random)"),
         ("tpe", 11, EarlyStopping(), "tpe"),
         ("gp", 20, EarlyStopping(), "gp (learns only from trials that ASHA does not stop)"),
         ("gp", 20, None, "gp"),
