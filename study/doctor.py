@@ -141,7 +141,7 @@ def check_data(data: str) -> Finding:
 
 
 def check_storage(storage: str, marker: str | None) -> Finding:
-    """Check that files can be written to the storage, and that a folder has enough free space.
+    """Check that files can be written to the storage and, if it is a folder, that there is enough free space.
 
     Args:
         marker: a file that the driver wrote to the storage. This node must see the file too. If None, this is not

@@ -101,7 +101,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
 
 
 def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
-    """Measure each arm's cost with a few training steps and evaluation batches. Print the arm's seconds per epoch."""
+    """Measure each arm's cost with a few training steps and evaluation batches. Print each arm's seconds per epoch."""
     import torch
 
     from trainables.runs.training import TrainingRun
@@ -247,7 +247,7 @@ def measure_costs(facts: StudyFacts) -> dict[str, Measured]:
 
 
 def _measure_model(records: Sequence[Record]) -> int | None:
-    """Return the size in bytes of one stored model, or None if this machine has no model."""
+    """Return the size in bytes of one stored model, or None if this machine has none of the models."""
     folders = [Path(record.model) for record in records if record.model]
     if not (stored := next((folder for folder in folders if folder.exists()), None)):
         return None

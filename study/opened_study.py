@@ -130,7 +130,7 @@ def resolve_in(
     """Merge the plan with the earlier plan in its folder, if any, and resolve the merged plan.
 
     Args:
-        is_continued: whether --continue named the folder, which changes the advice in error messages.
+        is_continued: True if --continue named the folder; error messages then give other advice.
         unchecked: a list that receives the hub names which cannot be checked offline. If None, such names are errors.
 
     Raises:
@@ -279,7 +279,10 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Return a note on studies in the same parent folder that have the same protocol and some of the same arms."""
+    """Return a note that lists similar studies in the same parent folder; return [] if there are none.
+
+    A study is similar if it has the same protocol and at least one of the same arms.
+    """
     parent, arms, others = study.folder.parent, {arm.name for arm in study.resolved.arms}, list[str]()
     for file in sorted(parent.glob(f"*/{PLAN}")):
         try:

@@ -41,7 +41,7 @@ def handle_interrupts_early() -> None:
 
 
 def _open_closed_streams() -> None:
-    """If a standard stream is closed, open it on the null device, so that no other file gets its descriptor."""
+    """Open closed standard streams on the null device, so that no other file gets the descriptor of such a stream."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)

@@ -242,7 +242,7 @@ def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
     """Check that the folder's pretraining is the one that this command describes.
 
     Raises:
-        ValueError: if they differ; the message lists every value that differs.
+        ValueError: if the two pretrainings differ; the message lists every value that differs.
     """
     pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
     pairs += [

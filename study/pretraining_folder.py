@@ -295,7 +295,10 @@ def _pretrain_in_processes(job: Job, number: int) -> None:
 
 
 def _run_member(job: Job, member: Member, sender: Connection) -> None:
-    """Run a child process of `_pretrain_in_processes`. It sends an error to its parent, and ends with its parent."""
+    """Run a child process of `_pretrain_in_processes`.
+
+    The child sends an error to its parent process, and ends when the parent process ends.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C, and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

@@ -80,7 +80,7 @@ def blocked_exits(progress: StudyProgress) -> dict[str, str]:
 
 
 def describe_missing(progress: StudyProgress) -> list[str]:
-    """Describe what each incomplete arm lacks. One line covers all arms of a method that lack the same trials."""
+    """Describe what each incomplete arm lacks. Arms of a method share one line if they lack the same trials."""
     missing = progress.missing
     return describe_shortfalls(
         [
@@ -243,7 +243,7 @@ def show_waiting(task: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
 
 
 class LastingOutput(io.TextIOWrapper):
-    """A replacement for sys.stdout or sys.stderr. It discards all text after its reader or terminal is gone."""
+    """A replacement for sys.stdout or sys.stderr. Once the reader or the terminal is gone, all text is discarded."""
 
     def __init__(self, stream: TextIO):
         """Use the file descriptor and the encoding of `stream`."""
@@ -294,7 +294,7 @@ def lasting_outputs() -> Iterator[None]:
 
 
 def lost_outputs() -> str | None:
-    """Name the outputs (stdout, stderr) that could not be written, with their errors. Return None if there are none."""
+    """Name each output (stdout, stderr) that could not be written, and the error; None if all could be written."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
     names = " and ".join(f"{name} ({error})" for name, error in errors.items())

@@ -235,9 +235,9 @@ def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
 
 
 def _group_attempts(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
-    """Group the failed attempts of an arm that have the same error.
+    """Group failed attempts by arm, error and outcome.
 
-    If the method caused the error, attempts on all hosts form one group. Otherwise each host has its own group.
+    If the method caused the error, one group has the attempts on all hosts. Otherwise, each host has its own group.
     """
     groups: dict[tuple[object, ...], list[FailedAttempt]] = {}
     for attempt in attempts:

@@ -44,7 +44,7 @@ def searched_values(arm: ArmProgress) -> Configuration:
 
 
 def _best_trial(arm: ArmProgress) -> Record:
-    """Return the trial of the arm's search that has the best selection score."""
+    """Of the trials in the arm's search, return the one with the best selection score."""
     assert arm.winner is not None and arm.winner.search is not None
     return arm.winner.search
 

@@ -172,9 +172,9 @@ def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerK
 
 @contextmanager
 def _request_nodes(kinds: Sequence[WorkerKind]) -> Iterator[None]:
-    """For each kind, request a whole node with a pending task, so that the autoscaler adds the node.
+    """For each kind, submit a pending task that needs a whole node, so that the autoscaler adds the node.
 
-    Ray's `request_resources` is not used, because its request stays in force if this process is killed.
+    Ray's `request_resources` is not used, because such a request stays in force if this process is killed.
     """
     tasks = []
     for kind in kinds:

@@ -19,12 +19,12 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 
 def loopback_only() -> AbstractContextManager[object]:
-    """Make a Ray that starts in this block listen only on 127.0.0.1.
+    """If Ray starts in this block, make it listen only on 127.0.0.1.
 
     Without a token, anyone who reaches Ray's ports could run code.
 
-    Ray replaces even an explicit 127.0.0.1 with a network address, unless its support for clusters is off, as it is on
-    macOS and Windows. The block turns this support off.
+    Ray replaces even an explicit 127.0.0.1 with a network address, unless Ray's support for clusters is off, as it is
+    on macOS and Windows. The block turns this support off.
     """
     return mock.patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False)
 

@@ -181,7 +181,7 @@ def check_room(resources: Resources, *, address: str | None) -> str | None:
     """Return None if a node is large enough for a trial, or a message if an autoscaler may add such a node.
 
     Raises:
-        ValueError: no node is large enough for a trial, and none can be added.
+        ValueError: no node is large enough for a trial, and no such node can be added.
     """
     if resources.slots():
         return None

@@ -59,7 +59,7 @@ class Subject:
     def config(self, task: str, **changes: Any) -> TrainingConfig:
         """Build a configuration from the first values of PAPER_GRID, but with learning rates for tiny backbones.
 
-        `changes` are fields with the values that replace these values.
+        `changes` maps fields to values that replace those of this configuration.
         """
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}

@@ -54,8 +54,8 @@ class Proposals:
     def next(self, facts: ArmFacts) -> dict[str, Value] | None:
         """Propose a new combination of values for the tuned fields; None if no new combination is found.
 
-        The arm's `first` configurations are proposed first. The sampler chooses values for the tuned
-        fields that such a configuration lacks.
+        The arm's `first` configurations are proposed first. If such a configuration lacks a tuned field, the sampler
+        chooses the value of this field.
         """
         if self._is_replayed:
             self._forget()
@@ -127,7 +127,7 @@ class Proposals:
 
 
 class _Sequence(QMCSampler):
-    """A variant of Optuna's scrambled Sobol sampler that also draws the first point from the sequence."""
+    """A variant of Optuna's scrambled Sobol sampler; even the first point is drawn from the sequence."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
         with warnings.catch_warnings():

@@ -256,7 +256,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _build_code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """Return a tag with the code that trained `trials` if it differs from the study's first code, else {}."""
+        """If code other than the study's first code trained any of `trials`, return a tag with this code, else {}."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.list_others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 

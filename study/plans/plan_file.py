@@ -142,9 +142,9 @@ def require_plan(folder: Path) -> PlanFile:
 
 
 def _suggest_studies(folder: Path) -> str:
-    """List the studies inside a folder without a plan, for the end of an error about the folder.
+    """List the studies inside a folder; the text ends an error which says that the folder itself has no plan.
 
-    If the folder does not exist, suggest the study beside it with the most similar name.
+    If the folder does not exist, suggest the study in its parent folder that has the most similar name.
     """
     if studies := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
         return f", such as {list_first(studies, MOST_NAMED)}"
@@ -254,7 +254,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 
 
 def compare_arms(before: Arm, after: Arm) -> list[str]:
-    """List the differences between two arms, with both values.
+    """List the differences between two arms, with the earlier and the later value of each.
 
     Differences between the configurations come first. Then come the other facts that affect the arms' scores.
     """

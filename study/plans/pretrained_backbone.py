@@ -116,7 +116,7 @@ def is_tiny(backbone: str) -> bool:
 
 
 def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
-    """Return a list with a warning if tasks have many words unknown to the tokenizer, else an empty list.
+    """Return a list with one warning if many words of a task are unknown to the tokenizer, else an empty list.
 
     Only backbones from `study.pretrain` are checked, and only on generated data or data from a folder.
 
@@ -135,9 +135,9 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
 
 
 def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a list with a warning if texts have many words unknown to the tokenizer, else an empty list.
+    """Return a list with one warning if a group of texts has many words unknown to the tokenizer, else an empty list.
 
-    `texts` maps the title of each group of texts to the texts. The warning names the titles.
+    `texts` maps the title of each group to its texts. The warning names the titles.
     """
     if tokenizer is None:
         return []

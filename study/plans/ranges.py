@@ -76,7 +76,8 @@ def shorten(key: str) -> str:
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
     """Map each field to the key of the setting that applies to the arm.
 
-    A key for the arm takes precedence over a key for the arm's method, and both over a key for all methods.
+    A key for the arm takes precedence over a key for the arm's method. Both of these keys take precedence over a key
+    for all methods.
     """
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}
@@ -191,7 +192,7 @@ def _read_table(tables: Mapping[str, object], name: str, read: Callable[[object]
 
 
 def format_toml(fields: Mapping[str, object], settings: Settings) -> str:
-    """Format the fields of a plan as TOML, followed by its settings as the tables `set` and `search`."""
+    """Format the fields of a plan as TOML; the plan's settings follow as the tables `set` and `search`."""
     import tomli_w
 
     tables: dict[str, Any] = {}

@@ -232,7 +232,8 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
     """For each field of an arm's configuration, format a line with the value or range and its origin.
 
     Args:
-        origins: maps options that the user did not type, such as `--set epochs`, to origins to print instead of them.
+        origins: maps options that the user did not type, such as `--set epochs`, to the origins to print
+            instead of these options.
     """
     arm, asked = plan.arm(name), plan.asked
     space, resolution = search_spaces.load(arm.method), resolve_configuration(asked, arm.method, arm.task)
@@ -328,7 +329,7 @@ def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
-    """Check that the method accepts every choice and both ends of each range from --search.
+    """For each --search setting, check that the method accepts all choices, or both ends of the interval.
 
     `study.contract.space_rules` checks the ranges in the method's file.
     """
@@ -373,7 +374,7 @@ def check_family(method: str, backbone: str) -> None:
 def _collect_by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[Range]]]:
-    """Collect the fields of an arm that the plan's settings fix, and the fields that the settings search.
+    """Collect the fixed values and the ranges that the plan's settings give to an arm's fields.
 
     Raises:
         ValueError: a setting names a field that the method lacks, or a value that the field cannot hold.

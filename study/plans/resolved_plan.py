@@ -200,7 +200,7 @@ class Arm(Typed, frozen=True, kw_only=True):
         return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
 
     def fixes(self, name: str, value: Value) -> bool:
-        """Check if the arm fixes the field at a value that is equal and of the same type."""
+        """Check if the arm fixes the field at `value`; an equal value of another type does not count."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
 
     def make_search_configuration(self, point: Configuration) -> Configuration:

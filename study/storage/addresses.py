@@ -216,7 +216,7 @@ def small_object(uri: str) -> Iterator[str]:
 
 @contextmanager
 def one_line_errors(problem: str) -> Iterator[None]:
-    """Turn an `OSError` into a `ValueError` of one line that begins with `problem`."""
+    """Turn an `OSError` into a `ValueError` with a one-line message that begins with `problem`."""
     try:
         yield
     except OSError as error:

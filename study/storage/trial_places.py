@@ -62,7 +62,7 @@ STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
 class NotShared(OSError):
-    """The error of a worker if its node cannot see the launch's storage, or another process took over its folder."""
+    """The error of a worker whose node cannot see the launch's storage, or whose folder another process has taken."""
 
 
 class OutcomeGone(ValueError):
@@ -70,7 +70,7 @@ class OutcomeGone(ValueError):
 
 
 def retry_outages(action: Callable[P, R]) -> Callable[P, R]:
-    """Retry the action for `OUTAGE_SECONDS` after an `OSError`, so that no trial fails because of a short outage."""
+    """After an `OSError`, retry the action for `OUTAGE_SECONDS`, so that no trial fails because of a short outage."""
 
     @functools.wraps(action)
     def patient(*args: P.args, **kwargs: P.kwargs) -> R:
