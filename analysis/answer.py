@@ -119,7 +119,7 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the row's inference time by that of the baseline, over the tasks for which both have results.
+    """Divide the row's inference time by the baseline's; each is a sum over the tasks for which both have results.
 
     Return None if there are no such tasks, or if some of the models were not timed.
     """
@@ -164,7 +164,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe how a method differs from the baseline, whether the difference is significant, and its layers.
+    """Describe the method's difference from the baseline, its significance, and the method's number of layers.
 
     Unless `in_short` is set, also describe the power of the tests and the compute.
     """
@@ -247,7 +247,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Count the missing cells, and the cells that have other seeds than the protocol asks for.
+    """Count the missing cells, and the cells whose seeds differ from those that the protocol asks for.
 
     Every repeated search counts as a separate cell.
     """

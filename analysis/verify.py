@@ -282,7 +282,7 @@ def _read_files(folder: Path, *patterns: str) -> dict[str, bytes]:
 
 
 def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
-    """Split the files of tables or of a report into their seal (version and SHA-256) and the files without it."""
+    """Split the files of tables or of a report into their seal (version and SHA-256) and the files without the seal."""
     if found := seal_of_page(files.get(PAGE, b"")):
         return found[0], {**files, PAGE: found[1]}
     return seal_of_folder(files), {name: content for name, content in files.items() if name != SEAL}
@@ -398,7 +398,7 @@ def _print(name: str, lines: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """Describe a study without differences: the compared parts, the parts that it lacks, and the journal's digest."""
+    """Describe a study without differences: its compared parts, its missing parts, and its journal's digest."""
     written = {TABLES: _read_files(folder / TABLES, "*"), "report": _read_files(folder, *REPORT)}
     has = {"predictions": (folder / "predictions").is_dir()} | {name: bool(files) for name, files in written.items()}
     absent = [name for name, is_there in has.items() if not is_there]

@@ -102,7 +102,7 @@ def check_used(config: object, field: str, *, used: bool, condition: str) -> Non
     """Check that a field is set if `used` is true, and is None otherwise.
 
     Args:
-        condition: when the field is used, in words for the error message.
+        condition: words for the error message that tell when the field is used.
 
     Raises:
         ValueError: if the field is used but is None, or if it is not used but is set.

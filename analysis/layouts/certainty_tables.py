@@ -51,7 +51,7 @@ OnTest = Mapping[str, ModelOnTest]  # by the trial's key
 
 
 def verdicts_table(evidence: Evidence) -> Table | None:
-    """Tabulate our numbers minus the published numbers that are comparable to them.
+    """For each published number that is comparable to one of ours, tabulate our number minus the published number.
 
     Return None if no published number is comparable.
     """
@@ -195,7 +195,7 @@ SOURCES = {"seed": "seed", "dev_examples": "dev examples", "search": "search", "
 
 
 def sources_table(evidence: Evidence) -> Table | None:
-    """Tabulate how much a score changes with another seed, other dev examples, another search or another epoch.
+    """Tabulate how much each score would change if the seed, dev examples, search or epoch were different.
 
     Return None if no cell has two final runs.
     """

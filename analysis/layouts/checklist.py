@@ -194,7 +194,7 @@ def _describe_data_source(studies: list[Study]) -> tuple[bool, str]:
 
 
 def _find_unlike_ranges(cells: list[Cell]) -> list[str]:
-    """List the searched fields that have other search ranges or values for another method on the same task."""
+    """List the searched fields whose search range or value differs between methods on the same task."""
     values: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         for field in cell.arm.decided:
@@ -204,7 +204,7 @@ def _find_unlike_ranges(cells: list[Cell]) -> list[str]:
 
 
 def _find_licence_gaps(evidence: Evidence) -> list[str]:
-    """List the tasks and backbones whose licence is unknown, except generated data and untrained backbones."""
+    """List the tasks and backbones whose licence is unknown; omit generated data and untrained backbones."""
     arms = [cell.arm for _, cell in evidence.cells]
     if evidence.on_mini:
         return []

@@ -174,9 +174,9 @@ def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
 def _describe_exits(
     evidence: Evidence, place: Place, differences: Mapping[str, Mapping[Place, Comparison]]
 ) -> tuple[dict[str, Entry], dict[str, Any]]:
-    """Return the entries in table `exits` of the arm at `place`, and the arm's facts for the JSON file.
+    """For the arm at `place`, return its entries in table `exits` and its facts for the JSON file.
 
-    `differences` maps each column of differences to its comparisons, by the arm's place.
+    `differences` maps the name of each column of differences to the comparison of every arm, by place.
     """
     cell, exits, curves = evidence.cells_by_place[place], evidence.exits.get(place), evidence.curves.get(place)
     baseline = evidence.cells_by_place.get((str(evidence.baseline), cell.task))
@@ -408,7 +408,7 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
-    """Tabulate the expected best score of each search at the cost of the cheapest search on the same task.
+    """For each search, tabulate the best score to expect at the cost of the cheapest search on the same task.
 
     Return None if no task was searched by two rows, or if an arm completed fewer than `FEWEST_COMPLETED` search trials.
     """

@@ -61,7 +61,7 @@ class Evidence:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Comparisons between every two rows on each task, if both rows have predictions of the same examples."""
+        """For each task, comparisons between every two rows that have predictions of the same examples."""
         return compare(self.samples, self.baseline, are_comparable=self.are_comparable, looks=len(self.looks))
 
     @cached_property
@@ -92,7 +92,7 @@ class Evidence:
 
     @cached_property
     def comparisons_of_methods(self) -> list[Comparison]:
-        """Comparisons of rows with the baseline, over repeated searches.
+        """Comparisons of rows with the baseline, by the mean scores of their repeated searches.
 
         The list is empty if no search was repeated.
         """
@@ -127,19 +127,19 @@ class Evidence:
 
     @property
     def baseline(self) -> str | None:
-        """Label of the baseline's row with results; None if the baseline has no such row, or several such rows."""
+        """Label of the only row of the baseline that has results; None if there is no such row, or several."""
         return find_baseline_row(self.rows)
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
-        """Exit statistics of each cell's models, if the cell's records have mean numbers of layers."""
+        """Exit statistics of the models of each cell whose records have mean numbers of layers."""
         return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
         """For each cell, the results of every exit rule that can be evaluated on its models.
 
-        The method's own rule is first. A cell is left out unless its models have a classifier on each layer.
+        The method's own rule is first. Cells whose models lack a classifier on some layer are left out.
         """
         cells = self.cells_by_place
         return {place: rules for place, exits in self.exits.items() if (rules := read_rules(cells[place], exits))}
@@ -279,7 +279,7 @@ def add_seeds(cell: Cell, entry: Entry) -> Entry:
 
 
 def format_median(cell: Cell) -> Entry:
-    """Format the cell's median score over the seeds, which is its number in the tables."""
+    """Format the cell's median score over the seeds: the number that tables print for the cell."""
     return add_seeds(cell, POINTS.entry(cell.median))
 
 

@@ -158,7 +158,7 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """List the rows that draw exit layers at random, with the spread of their scores over draws and over seeds."""
+    """List the rows that draw exit layers at random; add how far their scores vary over draws and over seeds."""
     head = "draws exit layers at random; the standard deviations of its score over draws / over seeds are"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
     return [f"{label} {head} {', '.join(texts)}" for label, texts in spreads.items() if texts]
@@ -320,7 +320,7 @@ def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
-    """List the arms in which some trials were trained with other code than that of the study's first launch."""
+    """List the arms that have trials whose code differs from the code of the study's first launch."""
     records = {
         record.key: record for cell in cells for record in cell.arm_records if record.key in study.records_by_key
     }
@@ -351,7 +351,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _name_trials(trials: Iterable[Record], *, of: Iterable[Record]) -> str:
-    """Name the arms of `trials`. If `of` has further trials of an arm, add the seeds and number of the arm's trials."""
+    """Name the arms of `trials`. If `of` has more trials of an arm, also give seeds and number of those in `trials`."""
     names = []
     for arm in dict.fromkeys(record.arm for record in trials):
         own, whole = ([record for record in records if record.arm == arm] for records in (trials, of))
@@ -454,7 +454,7 @@ def format_detectable(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """List the cells with a median above and a mean below the baseline's, or the reverse."""
+    """List the cells whose median is above the baseline's but whose mean is below it, or the reverse."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     opposite = []
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -469,7 +469,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
-    """List the cells in which two seeds give identical predictions, with the number of such pairs of seeds."""
+    """List the cells in which two seeds give identical predictions, and count such pairs of seeds."""
     cells = [
         f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
         for (row, _), sample in samples.items()
@@ -480,7 +480,7 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
 
 
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
-    """List the cells that are not shown to beat a constant answer, and the searches in which no trial beat one."""
+    """List the cells not shown to beat a constant answer, and the searches in which no trial beat a constant answer."""
     constants_by_note = {
         "°: not shown to be better than a constant answer (its score in parentheses)": not_above_constant,
         "no search trial beats a constant answer (its score in parentheses)": nothing_found,

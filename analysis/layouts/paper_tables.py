@@ -124,7 +124,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def speed_up(self) -> float | None:
         """Number of all layers divided by the mean number of layers.
 
-        None if the paper prints no cost in layers for the row, or different costs for different tasks.
+        None if the paper prints no cost in layers for the row, or if it prints different costs for different tasks.
         """
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
@@ -138,7 +138,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return any(task in tasks or (task == "relative" and on_glue) for task in self.numbers)
 
     def line(self, tasks: Collection[str]) -> Line:
-        """Make the row's line in a table, with its numbers on these tasks and, if printed, its size and speed-up."""
+        """Make the row's line in a table: its numbers on these tasks and, if published, its size and speed-up."""
         entries: dict[str, Entry] = {}
         if self.parameters:
             entries["parameters_millions"] = WHOLE.entry(float(self.parameters.removesuffix("M")))
@@ -339,7 +339,7 @@ def _number_notes(shown: Mapping[PublishedRow, Collection[str]]) -> list[str]:
 
 
 def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
-    """Count the verdicts on the published numbers beside ours."""
+    """Count the verdicts on the published numbers that stand beside our numbers."""
     if not pairs:
         return []
     words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)

@@ -136,7 +136,7 @@ def inline_svg(image: bytes, name: str) -> str:
 
 
 def figure_width(columns: int) -> float:
-    """Return the width in inches: that of a paper's column for one column of panels, that of its text for several."""
+    """Return a width in inches: a paper's column width for one column of panels, its text width for several columns."""
     return COLUMN_INCHES if columns == 1 else PAGE_INCHES
 
 
@@ -189,7 +189,7 @@ def choose_rule_style(number: int) -> Style:
 def make_task_panels(
     tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points"
 ) -> tuple[Figure, dict[str, Axes]]:
-    """Create an empty panel per task, titled with task and metric, at most three side by side."""
+    """Create an empty panel for each task, at most three in a row; a panel's title names its task and metric."""
     wanted = set(tasks)
     titles = {task: f"{TASKS[task].title}: {metric_words(TASKS[task])}" for task in TASKS if task in wanted}
     return make_panels(titles, xlabel=xlabel, ylabel=ylabel)
@@ -198,7 +198,7 @@ def make_task_panels(
 def make_panels(
     titles: Mapping[Key, str], *, xlabel: str, ylabel: str = "score, points"
 ) -> tuple[Figure, dict[Key, Axes]]:
-    """Create an empty panel per title, at most three side by side."""
+    """Create an empty panel for each title, at most three in a row."""
     lines = -(-len(titles) // PANELS_PER_LINE)
     columns = -(-len(titles) // lines)
     figure = Figure(

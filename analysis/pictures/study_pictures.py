@@ -155,7 +155,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """Scores at the settings of a sweep, as median and range over the seeds in points, against mean layers."""
+    """Mean layers and scores at each setting of a sweep. Scores are medians and ranges over the seeds, in points."""
 
     names: tuple[str, ...]  # names of the settings: "q 0.5"
     layers: np.ndarray  # (settings,), median over the seeds

@@ -43,7 +43,7 @@ class Comparison:
     differences.
 
     If the user may have seen scores before the study was extended, p-values and intervals are adjusted for the number
-    of such occasions (Bonferroni).
+    of times that this may have happened (Bonferroni).
     """
 
     row: str
@@ -99,7 +99,7 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Return the label of the row with scores of the baseline; None if there is no such row, or several."""
+    """Return the label of the only row that has scores of the baseline; None if there is no such row, or several."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
@@ -330,7 +330,7 @@ def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
 
 
 def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Describe each occasion (look) on which the user may have seen scores of these rows, for example as `5 seeds`.
+    """Describe each time (look) at which the user may have seen scores of these rows, for example as `5 seeds`.
 
     Every launch that ran to its end is a look, and so is the present plan. P-values are adjusted for the number of
     looks. Each look is described by the facts in which it differs from other looks. If the rows come from several
@@ -359,7 +359,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
 
 
 def list_former_baselines(rows: Iterable[Row]) -> list[str]:
-    """List the methods and baseline of each earlier launch that had other methods or another baseline than the plan."""
+    """For each earlier launch whose methods or baseline differ from the plan's, list its methods and baseline."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
         *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)

@@ -214,7 +214,7 @@ def flops(cell: Cell) -> float | None:
 
 
 def flops_of_exits(cell: Cell) -> np.ndarray | None:
-    """Compute the FLOPs, in millions, that each dev example needs if it exits after a given layer.
+    """Compute the FLOPs, in millions, that each dev example needs if it exits after each layer.
 
     FLOPs are a quadratic function of the number of tokens, so counts at three lengths determine the FLOPs at all
     other lengths. Older records lack these counts. For them, a line is fitted to the FLOPs of the timed exit settings
@@ -244,7 +244,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Divide the summed time per example of the first cells of the pairs by that of the second cells.
+    """Sum the time per example over the first cells of all pairs; divide it by the sum over the second cells.
 
     Return None if there are no pairs, or if the models of any cell were not timed.
     """

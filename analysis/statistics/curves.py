@@ -23,7 +23,7 @@ from trainables.models.fronts import ROUNDING, front_weights, pareto_places
 
 @dataclass(frozen=True)
 class Settings:
-    """For one model, its predictions and exit layers under each of its exit settings."""
+    """Predictions and exit layers of one model under each of its exit settings."""
 
     examples: Answers  # with their labels and splits
     answers: np.ndarray  # (settings, n) classes or scores

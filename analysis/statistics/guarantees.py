@@ -23,7 +23,7 @@ Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 @dataclass(frozen=True)
 class Guarantee:
-    """For each bound, the mean layers of a cell's models at the safe setting of an exit rule with the fewest layers."""
+    """For each bound, the mean layers of a cell's models at an exit rule's fastest setting that satisfies the bound."""
 
     rule: str
     num_layers: int

@@ -42,7 +42,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Sample(Scored):
-    """Predictions of a method on a task for several seeds, with their scores.
+    """Predictions of a method on a task for several seeds, and the score of each seed.
 
     If a method draws its exit layers at random, each score is the mean over the stored draws, as in tables.
     """
@@ -194,7 +194,7 @@ def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> boo
 def has_found_nothing(cell: Cell, constant: float) -> bool:
     """Check whether the best search trial scores no higher than `constant`, the score of the best constant answer.
 
-    Return False if there is no such trial, or if search trials are not selected by dev score.
+    Return False if there is no search trial with a score, or if search trials are not selected by dev score.
     """
     best = best_search_record(cell.arm_records)
     on_dev = all(study.protocol.selection == "dev" for study in cell.studies)
@@ -251,7 +251,7 @@ def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.
 
 
 def _macro_f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Average F1 over the classes that occur among the labels or predictions of each resample."""
+    """For each resample, average F1 over the classes that occur among its labels or predictions."""
     classes = np.union1d(predictions, labels)
     counts = [_counts(weights, predictions, labels, of=one) for one in classes]
     hits = np.stack([own for own, _, _ in counts])  # (classes, resamples, models)

@@ -33,7 +33,7 @@ SAME_METHOD = ("backbone_fingerprint", "tokenizer_fingerprint")  # must be equal
 
 @dataclass(frozen=True)
 class Cell:
-    """Entry of a table for one method on one task, with one final run of its best configuration for each seed."""
+    """A table's entry for a method on a task. For each seed, it has a final run of the best configuration."""
 
     arm: Arm
     studies: tuple[Study, ...]  # studies that have this method on this task
@@ -86,7 +86,7 @@ class Cell:
 
     @property
     def data_differences(self) -> tuple[str, ...]:
-        """Descriptions of how the data that the final runs read differ from the official GLUE."""
+        """Differences between the data that the final runs read and the official GLUE data, each described in words."""
         found = [line for record in self.records for line in record.data_differences or ()]
         return tuple(dict.fromkeys(found))
 
@@ -174,7 +174,7 @@ def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
 
 
 def make_rows(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
-    """Make the rows of a table in the order of the plans: one for each method or, if `separate`, study and method.
+    """Make the rows of a table in the order of the plans: one per method or, if `separate`, per study and method.
 
     Raises:
         ValueError: if the studies cannot share a table; the message names two studies and what differs.

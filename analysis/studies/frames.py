@@ -167,7 +167,7 @@ def _joined(parts: list[pd.DataFrame], dtypes: Mapping[str, str]) -> pd.DataFram
 
 
 def _frame(rows: Rows, dtypes: Mapping[str, str], further: Iterable[str] = ()) -> pd.DataFrame:
-    """Make a frame with the columns of `dtypes`, then of `further`, then all others that occur in `rows`."""
+    """Make a frame. Its columns are those of `dtypes`, then those of `further`, then all others in `rows`."""
     found = list(rows)
     columns = dict.fromkeys([*dtypes, *further, *(name for row in found for name in row)])
     return pd.DataFrame(found, columns=[*columns]).astype(dict(dtypes))

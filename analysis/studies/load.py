@@ -77,7 +77,7 @@ class Study:
 
     @property
     def protocol_hash(self) -> str:
-        """Hash of the protocol, which every record stores too."""
+        """Hash of the protocol. Every record stores this hash, too."""
         return self.file.protocol_hash
 
     @cached_property

@@ -66,7 +66,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Predictions(Answers):
-    """Outputs of a confirm trial (a final run) on dev at the selected epoch, with a sweep over exit settings."""
+    """Dev outputs of a confirm trial (a final run) at its selected epoch, and its results under other exit settings."""
 
     logits: np.ndarray  # (draws, n, labels)
     exit_layers: np.ndarray  # (draws, n) counted from 1

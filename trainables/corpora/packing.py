@@ -168,7 +168,7 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
 def _pack_documents(
     tokenised: TokenisedCorpus, numbers: np.ndarray, packing: str, max_length: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Pack the documents `numbers`. For each example, yield the start and length of the first and second segments."""
+    """Pack the documents at the indices `numbers`; yield start and length of both segments of each example."""
     draw = random.Random(f"{packing} {max_length}")
     for number in numbers:
         first, last = tokenised.document_starts[number : number + 2]
@@ -181,8 +181,8 @@ def _pack_documents(
 def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Cut a document into chunks of sentences, and split each chunk at a random sentence boundary, as ALBERT does.
 
-    A chunk of a single sentence is extended by the next sentence, or dropped at the end of the document; ALBERT pairs
-    it with text from another document instead. Source: google-research/albert, create_pretraining_data.py.
+    If a chunk has a single sentence, the next sentence is added; if there is none, the chunk is dropped. ALBERT pairs
+    such a chunk with text from another document instead. Source: google-research/albert, create_pretraining_data.py.
     """
     longest = max_length - PAIR_SPECIALS
     target = draw.randint(2, longest) if draw.random() < 0.1 else longest
@@ -228,7 +228,7 @@ def _cut_into_segments(bounds: list[int], target: int, max_length: int, draw: ra
 def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Pair a document's sentences at random, as lmtuners does.
 
-    Each sentence is cut to half of the maximal length. If their number is odd, one sentence is dropped.
+    Each sentence is cut to half of the maximal length. If the number of sentences is odd, one is dropped.
     """
     longest = (max_length - PAIR_SPECIALS) // 2
     lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]

@@ -335,7 +335,7 @@ def _read_csv(file: Path, text: str) -> Sequence[_Line]:
 
 
 def _read_json(file: Path, lines: Sequence[tuple[int, str]]) -> Sequence[_Line]:
-    """Read one JSON object per line. All must have the fields of the first, which become the header."""
+    """Read one JSON object per line. All objects must have the same fields as the first; these form the header."""
     rows: list[_Line] = []
     header: list[str] = []
     for number, line in lines:

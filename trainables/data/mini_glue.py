@@ -535,7 +535,7 @@ def _generate_all(name: str) -> dict[str, list[Example]]:
 
 
 def _draw_unseen(draw: Draw, kind: Kind, genre: Mapping[str, str], seen: set[tuple[str, ...]]) -> Example:
-    """Draw an example with different texts that are not yet in `seen`, and add them to `seen`.
+    """Draw an example whose texts differ from each other and together are not yet in `seen`; add them to `seen`.
 
     `genre` maps words to the words that replace them.
     """

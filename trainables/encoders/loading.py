@@ -53,7 +53,8 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
 
     Args:
         backbone: a hub name, with or without @REVISION, or a local folder with weights (safetensors or .bin). For
-            random weights, give a folder with only a configuration or a name in `MINI_BACKBONES` or `PUBLISHED_SIZES`.
+            random weights, give a name in `MINI_BACKBONES` or `PUBLISHED_SIZES`, or a folder that has only a
+            configuration.
         vocab_size: number of the tokenizer's tokens.
 
     Raises:

@@ -53,7 +53,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class Places:
-    """The positions of the real tokens in the padded batch. On a CPU, the shortest examples come first when packed."""
+    """The positions of the real tokens in the padded batch. On a CPU, packing puts the shortest examples first."""
 
     mask: Tensor  # (batch, 1, 1, tokens), bool: true at real tokens
     places: Tensor  # (real tokens,), int64: indices of the real tokens among all tokens of the batch

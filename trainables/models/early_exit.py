@@ -214,7 +214,7 @@ class EarlyExitModel(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class _Going:
-    """The examples that are still running, with the states of the heads and the exit rule for the next layer."""
+    """The examples that are still running, and the states that the heads and the exit rule need at the next layer."""
 
     rows: Tensor  # row numbers in the batch, (going,), int64
     carried: Tensor | None = None  # `carried` from the previous layer's heads, (going, ...)

@@ -275,7 +275,7 @@ def read_setting(rule: ExitRule) -> float | None:
 
 
 def describe_rule(rule: ExitRule) -> str:
-    """Format the rule with its setting: `patience 3`."""
+    """Format the rule's name and its setting, if it has one: `patience 3`."""
     setting = read_setting(rule)
     return rule.name if setting is None else f"{rule.name} {setting:.3g}"
 

@@ -143,7 +143,7 @@ class LambdaHead(nn.Module):
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posterior probabilities of exiting at each layer, in training, with their prior."""
+    """The posterior probabilities of exiting at each layer during training, and the prior."""
 
     log_probabilities: Tensor  # (layers, batch)
     log_prior: Tensor  # (layers, batch)

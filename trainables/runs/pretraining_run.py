@@ -93,7 +93,7 @@ class PretrainingRun:
     def resume(
         cls, folder: Path, *, spec: PretrainingSpec | None = None, device: str = "cpu", cache: Path
     ) -> PretrainingRun:
-        """Load the run that was saved in `folder`, to continue as if it had never stopped.
+        """Load the run that was saved in `folder`; the run continues as if it had never stopped.
 
         Args:
             spec: the spec of the run, with the current paths of corpus and backbone; None means the saved spec.

@@ -16,19 +16,19 @@ import torch
 
 @contextmanager
 def seeded_random(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's global generators for a seed, a purpose and an epoch; restore their states after the context."""
+    """Seed PyTorch's global generators with a seed, a purpose and an epoch; restore their states after the context."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(_derive_seed(seed, purpose, epoch))
         yield
 
 
 def seeded_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
-    """Make a PyTorch generator on the CPU for a seed, a purpose and an epoch."""
+    """Make a PyTorch generator on the CPU, seeded with a seed, a purpose and an epoch."""
     return torch.Generator().manual_seed(_derive_seed(seed, purpose, epoch))
 
 
 def seeded_numpy_generator(seed: int, purpose: str, number: int) -> np.random.Generator:
-    """Make a NumPy generator for a seed, a purpose and the number of an epoch, step or pass."""
+    """Make a NumPy generator, seeded with a seed, a purpose and the number of an epoch, step or pass."""
     return np.random.default_rng(_derive_seed(seed, purpose, number))
 
 

@@ -169,7 +169,7 @@ class TrainingRun:
 
     @classmethod
     def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
-        """Load the trial that was saved in `folder`, to continue as if it had never stopped.
+        """Load the trial that was saved in `folder`; the trial continues as if it had never stopped.
 
         Args:
             spec: the spec of the trial, with the current paths of data, backbone and start model. None means the
@@ -200,7 +200,7 @@ class TrainingRun:
     def best_epoch(self) -> int:
         """Number of the epoch that is selected so far; 0 before the first epoch has ended.
 
-        This is the first epoch with the highest selection score, or the latest epoch if `select` is "last".
+        The selected epoch is the first with the highest selection score, or the latest epoch if `select` is "last".
         """
         return self.history[-1].best_epoch if self.history else 0
 

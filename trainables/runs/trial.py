@@ -138,7 +138,7 @@ class TextFlops(Typed, frozen=True, kw_only=True):
 
 
 class Latency(Typed, frozen=True, kw_only=True):
-    """One measurement of a model's latency. Another would give equal layers and FLOPs, but other times."""
+    """One measurement of a model's latency. Another measurement would give equal layers and FLOPs, but other times."""
 
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # number of PyTorch's CPU threads
