@@ -105,8 +105,8 @@ class Evidence:
     def tested(self) -> list[Comparison]:
         """The comparisons that the summary reports.
 
-        If searches were repeated, these comparisons are between methods, including their tuning. Otherwise, they are
-        between the configurations that the searches chose.
+        If searches were repeated, the comparisons are between methods, and tuning counts as part of a method.
+        Otherwise, the comparisons are between the configurations that the searches chose.
         """
         return self.comparisons_of_methods or self.comparisons
 

@@ -336,9 +336,9 @@ def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> lis
     looks. Each look is described by the facts in which it differs from other looks. If the rows come from several
     studies, only the looks of the study with the most looks are listed.
 
-    Launches with the same seeds and tasks count as one look. If a winner was replaced, they must also have the same
-    number of search trials. If `at_searches`, they must also have the same number of searches, and launches with a
-    single search are skipped.
+    Launches with the same seeds and tasks count as one look. If a winner was replaced, launches with different numbers
+    of search trials count separately. If `at_searches` is true, launches with different numbers of searches count
+    separately too, and launches with a single search do not count.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)

@@ -217,8 +217,8 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
     """Compute the FLOPs, in millions, that each dev example needs if it exits after each layer.
 
     FLOPs are a quadratic function of the number of tokens, so counts at three lengths determine the FLOPs at all
-    other lengths. Older records lack these counts. For them, a line is fitted to the FLOPs of the timed exit settings
-    over mean layers, and all examples get the same FLOPs.
+    other lengths. Older records lack these counts. Their FLOPs are a linear function of the mean layers, fitted to the
+    timed exit settings, and are equal for all examples.
 
     Returns:
         Shape (layers, n), or (layers, 1) for older records; None if FLOPs or predictions are not stored.

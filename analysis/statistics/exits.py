@@ -31,7 +31,7 @@ class Sweep:
     recorded: int | None  # index of the setting in the records; None if the records have another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting at which the median over seeds of the mean layers is nearest to `mean_layers`.
+        """Find the setting whose mean layers, as the median over seeds, are nearest to `mean_layers`.
 
         Return None if the distance exceeds `within`.
         """

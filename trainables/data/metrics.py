@@ -8,7 +8,7 @@ from trainables.data.tasks import Task
 
 
 def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Compare the numbers of rows, and of rows per class, with the official GLUE. Return one line per difference.
+    """Compare the numbers of rows, in all and per class, with those of official GLUE; return one line per difference.
 
     Args:
         labels: for each split, the labels of its rows, shape (rows,): classes (int64) or scores (float32).

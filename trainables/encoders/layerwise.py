@@ -75,7 +75,7 @@ class LayerwiseEncoder(nn.Module):
     def first_tokens(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Iterator[Tensor]:
-        """Yield the states of the first tokens after each layer, (batch, hidden). Arguments are those of `embed`."""
+        """After each layer, yield the states of the first tokens, (batch, hidden). Arguments are those of `embed`."""
         states = self.embed(input_ids, attention_mask, token_type_ids)
         last = self.num_layers - 1
         for index in range(last):

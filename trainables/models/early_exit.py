@@ -56,9 +56,9 @@ class EarlyExitModel(nn.Module, ABC):
             carried: state that the heads returned for the previous layer, (batch, ...); None at the first layer.
 
         Returns:
-            Logits of the predictions, (layers, batch, labels). Logits, (layers, batch), of λ (the probability of
-            exiting) or of u (the probability of a wrong prediction); None if there is no exit head. Then `carried` for
-            the next layer.
+            Three values: the logits of the predictions, (layers, batch, labels); the logits, (layers, batch), of λ (the
+            probability of exiting) or of u (the probability of a wrong prediction), or None if there is no exit head;
+            and `carried` for the next layer.
         """
 
     @abstractmethod
