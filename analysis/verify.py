@@ -112,7 +112,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[str]:
-    """Compare `plan.json` with the plan of the last launch, and registered digests with the first plan's digest."""
+    """Compare `plan.json` with the last launch's plan; compare registered digests with the digest of the first plan."""
     yield from list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         where = f"{JOURNAL}: plan registered as {event.place}"

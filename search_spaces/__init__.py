@@ -170,7 +170,7 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
 
 
 def _check_type(file: MethodFile, name: str, value: object, kind: Any, *, key: str | None = None) -> None:
-    """Check that a value of a method's file fits a type. With a `key`, the value is that of `key` in `name`."""
+    """Check that a value of a method's file fits a type. If `key` is given, `value` is the entry `name[key]`."""
     try:
         from_plain(kind, value, where=name if key is None else f"{name}[{key!r}]")
     except ValueError as error:

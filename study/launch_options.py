@@ -238,8 +238,8 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave out one of the two options")
     if options.search_precision and options.max_gpu_hours is not None:
         raise ValueError(
-            "--max-gpu-hours estimates what a confirm trial costs from the search trials, but with --search-precision "
-            "their costs differ; allowed: one of the two options"
+            "--max-gpu-hours uses the cost of search trials as an estimate for confirm trials, but with "
+            "--search-precision their costs differ; allowed: one of the two options"
         )
     if options.plan is not None and options.profile is not None:
         raise ValueError(f"--plan {options.plan} has its own profile; leave --profile out")

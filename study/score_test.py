@@ -91,8 +91,8 @@ def load_labelled_test(task: Task, file: Path, data: str) -> Split:
     unequal = [row for row, (copy, text) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(text)]
     if len(unequal) > MOST_UNEQUAL * len(test.ids):
         raise ValueError(
-            f"{file} has other texts than the test set of {task.title} in {len(unequal):,} rows, beginning with row "
-            f"{unequal[0]}; give the rows of the test set in their order"
+            f"in {len(unequal):,} rows, beginning with row {unequal[0]}, the texts of {file} differ from those of the "
+            f"test set of {task.title}; give the rows of the test set in their order"
         )
     return Split(test.ids, test.texts, labelled.labels)
 

@@ -293,7 +293,7 @@ def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, m
 def _explain_separate_line(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Return the reason why some tasks of a published row need a separate line, and the list of these tasks.
+    """Return a pair: why some tasks of a published row need a separate line, and which tasks these are.
 
     Return None if no task needs a separate line. `shown` has the tasks whose published numbers are beneath our rows.
     """
@@ -315,7 +315,7 @@ def _explain_separate_line(
 
 
 def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[str]:
-    """Note the sources of the published lines beneath our lines, and whether published scores were selected on dev."""
+    """Name the sources of the published lines in the table, and say if published scores were selected on dev."""
     sources = list(dict.fromkeys(f"published lines: {other.origin}" for other in shown))
     selections = {study.protocol.selection for row in rows for cell in row.cells.values() for study in cell.studies}
     selected = "published scores were selected on the dev set that they report; our scores were not"
@@ -568,7 +568,7 @@ def select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tupl
 
 
 def _choose_early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose all rows of PABEE's README and four other sources, and rows of ElasticBERT and F-PABEE.
+    """Choose all rows of PABEE's README and of four other sources, and some rows of ElasticBERT and F-PABEE.
 
     The rows of ElasticBERT and F-PABEE are those that have the backbone of one of our rows.
     """

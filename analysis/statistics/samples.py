@@ -52,7 +52,7 @@ class Sample(Scored):
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """95 % interval of the mean score over other seeds and dev examples, clipped to the range of the score."""
+        """95 % interval for the mean score with new seeds and new dev examples, clipped to the range of the score."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))

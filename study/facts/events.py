@@ -207,7 +207,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """The temporary exclusion of a node, if its code or data differ from the launch's or trials failed only there."""
+    """The temporary exclusion of a node: its code or data are not those of the launch, or trials failed only there."""
 
     node: str  # Ray's node ID
     host: str
@@ -405,7 +405,7 @@ def is_json(line: bytes) -> bool:
 
 
 def read_events(folder: Path) -> list[Event]:
-    """Read the events of a study folder as `read_lines` does, without the places of their lines."""
+    """Read the events of a study folder like `read_lines`, but return only the events, not their places."""
     return [event for _, event in read_lines(folder)]
 
 

@@ -255,7 +255,7 @@ def _entropy(probabilities: Array) -> Array:
 
 
 def _share_of_entropy(probabilities: Array) -> Array:
-    """Compute H / ln C, rounded, (batch,)."""
+    """Compute H / ln C, rounded; the result has shape (batch,)."""
     return _round(_entropy(probabilities) / log(probabilities.shape[1]))
 
 
