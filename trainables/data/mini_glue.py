@@ -213,15 +213,15 @@ def _event(draw: Draw, adjuncts: Sequence[str] = ("",)) -> Event:
     return {"subject": subject, "verb": verb, "object": noun, "adjunct": draw.one(adjuncts)}
 
 
-def _tell(event: Event, story: str, draw: Draw) -> str:
+def _write_sentence(event: Event, form: str, draw: Draw) -> str:
     """Change an event, then write a sentence about the changed event.
 
-    For example, `opposite voiced` tells the opposite, in the active or passive voice.
+    For example, `opposite voiced` writes the opposite event in the active or passive voice.
 
     Args:
-        story: any number of `_CHANGES`, then one of `_SENTENCES` or `voiced`, which is `active` or `passive`.
+        form: any number of `_CHANGES`, then one of `_SENTENCES` or `voiced`, which is `active` or `passive`.
     """
-    *changes, sentence = story.split()
+    *changes, sentence = form.split()
     for change in changes:
         event = event | _CHANGES[change](event, draw)
     if sentence == "voiced":
@@ -231,11 +231,11 @@ def _tell(event: Event, story: str, draw: Draw) -> str:
 
 
 def _retold(adjuncts: Sequence[str], label: int | float, second: str, *, first: str = "active") -> Kind:
-    """Make a function that draws an event and tells it twice, by the stories `first` and `second`."""
+    """Make a function that draws an event and writes it twice, in the forms `first` and `second`."""
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
-        return (_tell(event, first, draw), _tell(event, second, draw)), label
+        return (_write_sentence(event, first, draw), _write_sentence(event, second, draw)), label
 
     return kind
 
@@ -247,8 +247,8 @@ paraphrase = _retold(_PLACED_OR_DATED, 1, "reworded voiced")
 
 def _denial(draw: Draw) -> Example:
     event = _event(draw, _PLACED_OR_DATED)
-    denied = _tell(event, "reworded negated", draw)
-    return draw.either_order(_tell(event, "active", draw), denied), 0
+    denied = _write_sentence(event, "reworded negated", draw)
+    return draw.either_order(_write_sentence(event, "active", draw), denied), 0
 
 
 _MRPC: Mixture = (
@@ -326,7 +326,7 @@ def _graded_events(draw: Draw) -> Example:
     for change, probability, loss in _DIFFERENCES:
         if draw.chance(probability):
             second, similarity = second | _CHANGES[change](second, draw), similarity - loss
-    return (_tell(first, "active", draw), _tell(second, "voiced", draw)), round(similarity, 1)
+    return (_write_sentence(first, "active", draw), _write_sentence(second, "voiced", draw)), round(similarity, 1)
 
 
 def _weather(draw: Draw) -> str:
@@ -334,7 +334,7 @@ def _weather(draw: Draw) -> str:
 
 
 def _unrelated(draw: Draw) -> Example:
-    first, second = _tell(_event(draw, _PLACED), "active", draw), _weather(draw)
+    first, second = _write_sentence(_event(draw, _PLACED), "active", draw), _weather(draw)
     return draw.either_order(first, second), 0.0
 
 
@@ -348,7 +348,7 @@ def _denied_premise(draw: Draw) -> Example:
     event, label = _event(draw, _PLACED), draw.one((_ENTAILMENT, _NEUTRAL, _CONTRADICTION))
     premise = "general_negated" if label == _ENTAILMENT else "negated"
     hypothesis = ("negated", "general_negated", "active")[label]
-    return (_tell(event, premise, draw), _tell(event, hypothesis, draw)), label
+    return (_write_sentence(event, premise, draw), _write_sentence(event, hypothesis, draw)), label
 
 
 _MNLI: Mixture = (
@@ -374,29 +374,30 @@ def _two_clauses(draw: Draw) -> tuple[str, Event, Event]:
     one, two = _event(draw), _event(draw)
     while one["object"] == two["object"]:
         two = _event(draw)
-    premise = f"{_tell(one, 'active', draw)} {draw.one(('and', 'while', 'before'))} {_tell(two, 'active', draw)}"
+    first, conjunction = _write_sentence(one, "active", draw), draw.one(("and", "while", "before"))
+    premise = f"{first} {conjunction} {_write_sentence(two, 'active', draw)}"
     return (premise, one, two) if draw.chance(0.5) else (premise, two, one)
 
 
 def entailed_clause(draw: Draw) -> Example:
     """Draw a premise of two clauses, and a hypothesis that rewords one of them (entailment)."""
     premise, event, _ = _two_clauses(draw)
-    return (premise, _tell(event, "reworded voiced", draw)), 0
+    return (premise, _write_sentence(event, "reworded voiced", draw)), 0
 
 
 def _mixed_up(draw: Draw) -> Example:
     """Draw a premise of two clauses, and a hypothesis that gives one event the wrong subject (no entailment)."""
     premise, event, other = _two_clauses(draw)
     if event["subject"] == other["subject"]:
-        return (premise, _tell(event, "other_person active", draw)), 1
-    return (premise, _tell(event | {"subject": other["subject"]}, "active", draw)), 1
+        return (premise, _write_sentence(event, "other_person active", draw)), 1
+    return (premise, _write_sentence(event | {"subject": other["subject"]}, "active", draw)), 1
 
 
 def _untrue(draw: Draw) -> Example:
     premise, event, _ = _two_clauses(draw)
     added, opposite = (event | _CHANGES[change](event, draw) for change in ("for_a_reason", "opposite"))
-    stories = ((event, "negated"), (added, "voiced"), (opposite, "active"))
-    return (premise, draw.one([_tell(*story, draw) for story in stories])), 1
+    forms = ((event, "negated"), (added, "voiced"), (opposite, "active"))
+    return (premise, draw.one([_write_sentence(*form, draw) for form in forms])), 1
 
 
 # QNLI: does the sentence answer the question?
@@ -404,32 +405,32 @@ def _untrue(draw: Draw) -> Example:
 _ANSWERS = {"where": _PLACES, "when": _DAYS, "why": _REASONS}
 
 
-def _answered(label: int, story: str) -> Kind:
-    """Make a function that draws a question about an event and tells an answer by `story`."""
+def _answered(label: int, form: str) -> Kind:
+    """Make a function that draws a question about an event and writes an answer in that form."""
 
     def kind(draw: Draw) -> Example:
         wh_word = draw.one(tuple(_ANSWERS))
         event = _event(draw, _ANSWERS[wh_word])
-        return (f"{wh_word} {_tell(event, 'question', draw)}", _tell(event, story, draw)), label
+        return (f"{wh_word} {_write_sentence(event, 'question', draw)}", _write_sentence(event, form, draw)), label
 
     return kind
 
 
 def _off_topic(draw: Draw) -> Example:
     wh_word = draw.one(tuple(_ANSWERS))
-    return (f"{wh_word} {_tell(_event(draw), 'question', draw)}", _weather(draw)), 1
+    return (f"{wh_word} {_write_sentence(_event(draw), 'question', draw)}", _weather(draw)), 1
 
 
 def _nothing_said(draw: Draw) -> Example:
     event = _event(draw, ("with great care", "without any help", "by pure chance"))
-    question = f"{draw.one(tuple(_ANSWERS))} {_tell(event, 'question', draw)}"
-    return (question, _tell(event, "reworded voiced", draw)), 1
+    question = f"{draw.one(tuple(_ANSWERS))} {_write_sentence(event, 'question', draw)}"
+    return (question, _write_sentence(event, "reworded voiced", draw)), 1
 
 
 def _answers_another(draw: Draw) -> Example:
     asked, answered = draw.two(tuple(_ANSWERS))
     event = _event(draw, _ANSWERS[answered])
-    return (f"{asked} {_tell(event, 'question', draw)}", _tell(event, "reworded voiced", draw)), 1
+    return (f"{asked} {_write_sentence(event, 'question', draw)}", _write_sentence(event, "reworded voiced", draw)), 1
 
 
 # WNLI: the referent of a pronoun.
