@@ -26,7 +26,7 @@ from msgspec import UNSET
 from analysis.answer import findings, sentence
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes, format_detectable
-from analysis.layouts.paper_tables import read_published_rows
+from analysis.layouts.published_numbers import read_published_rows
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.layouts.table import DIFFERENCE, Style, Table
 from analysis.pictures.picture import Picture, render_image

@@ -10,10 +10,10 @@ import numpy as np
 
 from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, make_table
 from analysis.layouts.notes import look_notes
-from analysis.layouts.paper_tables import (
+from analysis.layouts.paper_tables import pairs_with_published
+from analysis.layouts.published_numbers import (
     PAPER_METRICS,
     Pair,
-    pairs_with_published,
     place_published,
     read_published_rows,
     select_backbones,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from analysis import report
 from analysis.explain import explain
-from analysis.layouts.paper_tables import explain_not_comparable, read_published_rows
+from analysis.layouts.published_numbers import explain_not_comparable, read_published_rows
 from analysis.statistics.costs import (
     Compute,
     Entry,

@@ -8,7 +8,7 @@ import pytest
 from helpers.made_studies import arm, config_of, record, write_study
 
 from analysis.layouts.evidence import PAPER_TASKS
-from analysis.layouts.paper_tables import read_published_rows
+from analysis.layouts.published_numbers import read_published_rows
 from analysis.layouts.rendering import Table
 from analysis.studies.load import load_study
 from analysis.tables import make_tables

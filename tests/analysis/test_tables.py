@@ -11,7 +11,7 @@ from helpers.places import ROOT
 from msgspec.structs import replace
 
 from analysis import load
-from analysis.layouts.paper_tables import read_published_rows
+from analysis.layouts.published_numbers import read_published_rows
 from analysis.studies.load import load_study
 from analysis.tables import main, write_tables
 from study.facts.record import Record

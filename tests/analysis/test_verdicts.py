@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.layouts.paper_tables import FILE
+from analysis.layouts.published_numbers import FILE
 from analysis.statistics.uncertainty import Variance, variance_of_ranked
 from analysis.statistics.verdicts import read_statistic, verdict
 
