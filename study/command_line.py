@@ -213,6 +213,9 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             return from_plain(self._kind, values, where="--")
         except ValueError as error:
             field, _, fault = str(error).removeprefix("--: ").removesuffix(" or null").partition(" ")
+            if fault.endswith("a whole number") and "," in str(values[field]):
+                meaning = next(action.help for action in self._actions if action.dest == field)
+                fault += f", not a list; the option means: {meaning}"
             raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
 
 
@@ -255,7 +258,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     menu = "|".join(choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind))
     settings: dict[str, Any] = {"help": declared.text, "metavar": declared.metavar or menu or None}
     if {int, float} & kinds:
-        settings["type"] = read_value
+        settings["type"] = _read_number
     is_list = any(get_origin(kind) is list for kind in kinds)
     if declared.is_argument:
         settings |= {"nargs": "+"} if is_list else {}
@@ -268,6 +271,12 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     required = default is NODEFAULT
     settings |= {"action": "append"} if is_list else {}
     parser.add_argument(flag, dest=field.name, required=required, default=None if required else default, **settings)
+
+
+def _read_number(text: str) -> int | float | str:
+    """Read a number as `--set` does; return any other text itself, which the check of the option's type then quotes."""
+    value = read_value(text)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
 
 
 def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:

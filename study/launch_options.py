@@ -391,6 +391,9 @@ def read_settings(options: LaunchOptions) -> dict[str, Setting]:
     """
     fixed, searched = dict[str, Value](), dict[str, Choices | Interval]()
     epochs = [] if options.epochs is None else [f"epochs={options.epochs}"]
+    for text in [*(f"--set {text}" for text in options.settings), *(f"--search {text}" for text in options.search)]:
+        if epochs and text.partition(" ")[2].startswith("epochs="):
+            raise ValueError(f"--epochs {options.epochs} and {text} both give epochs; allowed: only one of the two")
     for text in [*epochs, *options.settings]:
         key, value = read_setting(text, "--set", "[SCOPE:]FIELD=VALUE")
         if isinstance(value, str) and ("," in value or ".." in value):
@@ -406,7 +409,11 @@ def read_settings(options: LaunchOptions) -> dict[str, Setting]:
             fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
             raise ValueError(f"--search {text}: {fault}") from None
     attention = {field: value for field, value in _read_attention(options).items() if field not in searched}
-    return merge_settings({**attention, **fixed}, searched)
+    settings = merge_settings({**attention, **fixed}, searched)
+    if options.attention and "attention" in {*fixed, *searched}:
+        both = f"--attention and {format_option('attention', settings['attention'])}"
+        raise ValueError(f"{both} both choose the attention; allowed: only one of the two options")
+    return settings
 
 
 def _read_attention(options: LaunchOptions) -> Mapping[str, Value]:
@@ -438,14 +445,16 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def trace_settings(options: LaunchOptions, plan: Plan) -> dict[str, str]:
-    """Return the origin of each setting that comes from --attention or an earlier plan, not from --set or --search.
+    """Return the origin of each setting that comes from --epochs, --attention or a plan, not from --set or --search.
 
     A key is, for example, `--set beta`; its value is then `--plan FILE: beta`.
     """
-    settings, attention = read_settings(replace(options, attention=None)), _read_attention(options)
+    settings = read_settings(replace(options, epochs=None, attention=None))
+    short_forms = dict.fromkeys(_read_attention(options), f"--attention {options.attention}")
+    short_forms |= {} if options.epochs is None else {"epochs": "--epochs"}
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
-        format_option(key, setting): f"--attention {options.attention}" if key in attention else f"{file}: {key}"
+        format_option(key, setting): short_forms.get(key, f"{file}: {key}")
         for key, setting in plan.settings.items()
         if key not in settings
     }

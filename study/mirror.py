@@ -93,7 +93,8 @@ class Mirror:
         path = self.folder / events.FILE
         with path.open("rb") as file:
             file.seek(self._offset)
-            new = [line for line in file if line.endswith(b"\n")]
+            content = file.read()
+        new = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
         for number, line in enumerate(new, start=self._lines + 1):
             event = self._reader.read(line, where=f"{path}:{number}")
             apply_line(self.facts, event, where=f"{path}:{number}")

@@ -18,6 +18,7 @@ from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
     PlanFile,
+    blame_plan_file,
     compare_plans,
     describe_data_change,
     find_plan,
@@ -25,7 +26,6 @@ from study.plans.plan_file import (
     mismatch_error,
     require_plan,
 )
-from study.plans.ranges import format_option
 from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import ResolvedPlan, digest, format_file_name
 from trainables.data import glue
@@ -57,20 +57,18 @@ def open_study(options: LaunchOptions) -> Study:
     """Resolve the study that the options ask for, without creating files.
 
     Raises:
-        ValueError: if the study cannot be run. The message names the --plan file, unless it quotes the command line.
+        ValueError: if the study cannot be run. The message names the --plan file if the fault is in that file.
     """
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
     plan, why = plan_from(options, earlier.plan.asked if earlier else None)
     try:
         return prepare(plan, options, earlier=earlier, why=why)
     except ValueError as error:
-        values = {name: getattr(options, name, None) for name in Plan.__struct_fields__}
-        typed = [format_option(key, setting) for key, setting in read_settings(options).items()]
-        typed += [f"--{name.replace('_', '-')}" for name, value in values.items() if value not in (None, [])]
-        typed += [value for value in values.values() if isinstance(value, str)]
-        if options.plan is None or any(text in str(error) for text in typed):
+        if options.plan is None:
             raise
-        raise ValueError(f"--plan {options.plan}: {error}") from None
+        typed = {name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])}
+        fault = blame_plan_file(str(error), plan, path=options.plan, typed=typed | {*read_settings(options)})
+        raise ValueError(fault) from None
 
 
 def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from study.facts import events
 from study.facts.attestation import Provenance
 from study.facts.plain_words import list_first
 from study.plans.plan import Plan
-from study.plans.ranges import NONE, format_toml, override_settings, read_tables
+from study.plans.ranges import NONE, format_toml, override_settings, read_tables, split_key
 from study.plans.resolved_plan import Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
@@ -30,6 +31,7 @@ from trainables.schema import Typed, from_plain, to_plain
 from trainables.spelling import suggest_nearest
 
 FILE = "plan.json"
+_NAMED = ("data", "backbone", "tokenizer")  # fields whose errors quote their value
 TABLES = ("set", "search")  # TOML tables of a plan's settings
 MOST_NAMED = 5  # studies or arms in a message
 INCLUDE = (
@@ -217,6 +219,29 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
     fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
     plan = from_plain(Plan, {**to_plain(base), **fields}, where="")
     return replace(plan, settings=override_settings(base.settings, read_tables(tables)))
+
+
+def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
+    """Reword an error so that it names the --plan file, table and key, if the invalid value comes from that file.
+
+    Args:
+        fault: error about an option: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.
+        typed: fields of the plan, and keys of settings, that the command line sets.
+    """
+    methods = "|".join(map(re.escape, sorted(plan.methods, key=len, reverse=True)))
+    if option := re.match(r"--(set|search) (\S+?)(:? .*)", fault, re.DOTALL):
+        table, key, rest = option.groups()
+    elif value := re.match(rf"(?:{methods}): (\w+) is\b", fault):
+        key = next((key for key in plan.settings if split_key(key)[1] == value[1] and key not in typed), "")
+        table, rest = "set", f": {fault}"
+    elif (field := re.match(r"--([a-z-]+)", fault)) and (name := field[1].replace("-", "_")) in Plan.__struct_fields__:
+        return fault if name in typed else f"--plan {path}: {name}{fault[field.end() :]}"
+    else:
+        default = profiles.load(plan.profile)
+        changed = {name: value for name in _NAMED if (value := getattr(plan, name)) != getattr(default, name)}
+        name = next((name for name, value in changed.items() if name not in typed and value and value in fault), "")
+        return f"--plan {path}: {name}: {fault}" if name else fault
+    return fault if key in typed or key not in plan.settings else f"--plan {path}: [{table}] {key}{rest}"
 
 
 def describe_data_change(earlier: Plan, later: Plan) -> str:

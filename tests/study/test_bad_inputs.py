@@ -57,8 +57,10 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "launch --seeds 42,43 --dry-run",
-            "--seeds is '42,43'; allowed: a whole number",
+            "--seeds is '42,43'; allowed: a whole number, not a list; the option means: ",
         ),
+        ("launch --seeds null --dry-run", "--seeds is 'null'; allowed: a whole number"),
+        ("launch --seeds true --dry-run", "--seeds is 'true'; allowed: a whole number"),
         (
             "launch --name new --retry-failed",
             "but runs/new has none; name a study with --continue",
@@ -147,14 +149,14 @@ def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, mess
     [
         (b"samples = -1", "samples is -1; allowed: a whole number >= 0"),
         (b"seeds = -1", "seeds is -1; allowed: a whole number >= 1"),
-        (b"[set]\nepochs = 0", "--plan plan.toml: --set epochs is 0; allowed: a whole number >= 1"),
+        (b"[set]\nepochs = 0", "--plan plan.toml: [set] epochs is 0; allowed: a whole number >= 1"),
         (b'samples = "many"', "samples is 'many'; allowed: a whole number or \"none\""),
         (b'early_stopping = "asha"', "early_stopping is 'asha'; allowed: a table or \"none\""),
         ('methods = ["albert"]'.encode("utf-16"), "not UTF-8; allowed: a TOML file, as --dry-run --toml prints it"),
-        (b'data = "nowhere"', "--plan plan.toml: there is no folder nowhere; data must be mini, hub or a folder"),
+        (b'data = "nowhere"', "--plan plan.toml: data: there is no folder nowhere; data must be mini, hub or a folder"),
         (
             b'backbone = "mini-albrt"',
-            "--plan plan.toml: no backbone is named 'mini-albrt'; nearest: mini-",
+            "--plan plan.toml: backbone: no backbone is named 'mini-albrt'; nearest: mini-",
         ),
         (b'sampler = "cmae"', "--plan plan.toml: sampler: no sampler named 'cmae'; available: tpe, random, grid, qmc"),
         (b"[early_stopping]\ngrace = 0", "early_stopping.grace is 0; allowed: a whole number >= 1"),

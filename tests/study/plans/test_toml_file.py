@@ -58,8 +58,8 @@ def test_options_are_laid_over_the_file(tmp_path):
         ('tasks = ["rtee"]', "no task named 'rtee'"),
         ('methods = ["plabert"]', "plan.toml: methods: no method named 'plabert'; available: albert"),
         ('baseline = "alber"', "plan.toml: baseline: no method named 'alber'; available: albert"),
-        ("[set]\nlerning_rate = 1", "plan.toml: --set lerning_rate: palbert has no such field; its fields are adam"),
-        ("[set]\nq = 2", "plan.toml: --set q is 2; allowed: a number >= 0 and <= 1"),
+        ("[set]\nlerning_rate = 1", "plan.toml: [set] lerning_rate: palbert has no such field; its fields are adam"),
+        ("[set]\nq = 2", "plan.toml: [set] q is 2; allowed: a number >= 0 and <= 1"),
     ],
 )
 def test_what_a_file_cannot_say_is_answered_in_one_line(tmp_path, capsys, text, message):
@@ -83,7 +83,7 @@ def test_a_setting_of_the_file_is_told_of_the_file_whatever_else_is_typed(tmp_pa
     path.write_text("[set]\nq = 2\n")
     typed = ["--task", "rte", "--samples", "2", "--set", "epochs=3"]
     assert launch.main(["--plan", str(path), "--dry-run", *typed]) == 2
-    assert capsys.readouterr().err.startswith(f"study.launch: --plan {path}: --set q is 2; ")
+    assert capsys.readouterr().err.startswith(f"study.launch: --plan {path}: [set] q is 2; ")
     assert launch.main(["--plan", str(path), "--dry-run", *typed, "--data", "nowhere"]) == 2
     assert capsys.readouterr().err.startswith("study.launch: there is no folder nowhere; ")
 
