@@ -7,18 +7,16 @@ only the methods' files import Optuna.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
-
-from msgspec import Meta
+from typing import TYPE_CHECKING
 
 from search_spaces._every_method import NEUTRAL
 from trainables import VARIANT, base_method, method_files
 from trainables import list_methods as list_methods
 from trainables.method_files import MethodFile
-from trainables.schema import Configuration, Value, from_plain
+from trainables.schema import Configuration, Value
 from trainables.spelling import resolve_name, unknown_name_error
 
 if TYPE_CHECKING:
@@ -126,6 +124,28 @@ def _load_module(method: str) -> ModuleType:
 
 
 NEEDED = ("SPACE", "FIXED", "PAPER_GRID", "PUBLISHED", "BACKBONE", "MINI_SPACE", "MINI_GRID", "MINI_FIXED")
+PROFILES = {"mini", "paper"}  # keys of BACKBONE and TOKENIZER
+
+_DISTRIBUTION = "an Optuna distribution"
+_VALUE = "a number, text, true, false or None"
+_VALUES = "a list of values"
+_FIELDS = "fields and their values, {name: value}"
+_POINTS = "a list of configurations, each {name: value}"
+_TEXT = "text"
+_MAPPINGS = {  # name -> type of the values in its mapping
+    "SPACE": _DISTRIBUTION,
+    "MINI_SPACE": _DISTRIBUTION,
+    "FIXED": _VALUE,
+    "MINI_FIXED": _VALUE,
+    "PAPER_GRID": _VALUES,
+    "MINI_GRID": _VALUES,
+    "POST_HOC": _VALUES,
+    "FIXED_BY_TASK": _FIELDS,
+    "VARIANTS": _FIELDS,
+    "PUBLISHED": _POINTS,
+    "BACKBONE": _TEXT,
+    "TOKENIZER": "text or None",
+}
 _OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEEDS")
 
 
@@ -135,43 +155,47 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
     Raises:
         ValueError: if a name is missing or has the wrong type.
     """
-    from optuna.distributions import BaseDistribution
-
     if absent := [name for name in NEEDED if not hasattr(module, name)]:
         raise ValueError(f"{file.path} has no {', '.join(absent)}; a search space has {', '.join(NEEDED)}")
-    for name, kind in (
-        ("SEEDS", Annotated[int, Meta(ge=1)] | None),
-        ("START", str | None),
-        ("FAMILIES", list[str] | None),
-    ):
-        _check_type(file, name, getattr(module, name, None), kind)
-    mappings: dict[str, Any] = {  # name -> type of the values in its mapping
-        **dict.fromkeys(("SPACE", "MINI_SPACE"), BaseDistribution),
-        **dict.fromkeys(("FIXED", "MINI_FIXED"), Value),
-        **dict.fromkeys(("PAPER_GRID", "MINI_GRID", "POST_HOC"), list[Value]),
-        **dict.fromkeys(("FIXED_BY_TASK", "VARIANTS"), dict[str, Value]),
-        "PUBLISHED": list[dict[str, Value]],
-        "BACKBONE": str,
-        "TOKENIZER": str | None,
-    }
-    for name, kind in mappings.items():
-        values = getattr(module, name, {})
-        _check_type(file, name, values, dict[str, Any])
-        for key, value in values.items():
-            _check_type(file, name, [*value] if isinstance(value, range) else value, kind, key=key)
-    for name in ("BACKBONE", "TOKENIZER"):
-        if hasattr(module, name) and {*getattr(module, name)} != {"mini", "paper"}:
-            keys = ", ".join(getattr(module, name)) or "none"
-            raise ValueError(f"{file.format_place(name)}: the keys of {name} are {keys}; allowed: mini and paper")
+    for name, kind in _MAPPINGS.items():
+        if hasattr(module, name):
+            for fault in _find_faults(name, getattr(module, name), kind):
+                raise ValueError(f"{file.format_place(name)}: {fault}")
     for name, values in getattr(module, "POST_HOC", {}).items():
         if not values or name in module.SPACE:
             wrong = f"{name} is in SPACE too; allowed: one of the two" if values else f"{name} has no values"
             raise ValueError(f"{file.format_place('POST_HOC')}: POST_HOC: {wrong}")
+    seeds = getattr(module, "SEEDS", None)
+    if seeds is not None and (type(seeds) is not int or seeds < 1):
+        raise ValueError(f"{file.format_place('SEEDS')}: SEEDS is {seeds!r}; allowed: a whole number >= 1")
+    families = getattr(module, "FAMILIES", ())
+    if isinstance(families, str) or not all(isinstance(family, str) for family in families):
+        raise ValueError(f"{file.format_place('FAMILIES')}: FAMILIES is {families!r}; allowed: a list of names")
 
 
-def _check_type(file: MethodFile, name: str, value: object, kind: Any, *, key: str | None = None) -> None:
-    """Check that a value of a method's file fits a type. If `key` is given, `value` is the entry `name[key]`."""
-    try:
-        from_plain(kind, value, where=name if key is None else f"{name}[{key!r}]")
-    except ValueError as error:
-        raise ValueError(f"{file.format_place(name)}: {error}") from None
+def _find_faults(name: str, value: object, kind: str) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{name} is {value!r:.60}; allowed: a mapping with {kind} for each name"
+        return
+    for key, held in value.items():
+        if not (isinstance(key, str) and _fits(held, kind)):
+            yield f"{name}[{key!r}] is {held!r:.60}; allowed: {kind}"
+    if kind.startswith(_TEXT) and {*value} != PROFILES:
+        yield f"the keys of {name} are {', '.join(map(str, value)) or 'none'}; allowed: mini and paper"
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == _DISTRIBUTION:
+        from optuna.distributions import BaseDistribution
+
+        return isinstance(value, BaseDistribution)
+    if kind == _VALUE:
+        return value is None or isinstance(value, bool | int | float | str)
+    if kind == _TEXT:
+        return isinstance(value, str)
+    if kind == _FIELDS:
+        return isinstance(value, Mapping) and all(_fits(held, _VALUE) for held in value.values())
+    if kind in (_VALUES, _POINTS):
+        each = _VALUE if kind == _VALUES else _FIELDS
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(held, each) for held in value)
+    return value is None or isinstance(value, str)

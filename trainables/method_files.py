@@ -122,11 +122,12 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
     methods = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not methods.pairs and not may_lack_methods:
         raise ValueError(f"{named} {folder}: the folder has no methods; allowed: {allowed}{_suggest_folder(folder)}")
+    package_pairs = _list_package_pairs()
     for stem in methods.pairs:
         if not _IS_STEM.fullmatch(stem):
             allowed = "a lower-case letter, then lower-case letters, digits and _ (the method's name has - for _)"
             raise ValueError(f"{folder}/{stem}.py: {stem} is not a valid method name; allowed: {allowed}")
-        if all(_list_package_pairs().get(stem, (False,))):
+        if all(package_pairs.get(stem, (False,))):
             raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
     return methods
 

@@ -1,5 +1,6 @@
 """Access to data, corpora and backbones on the Hugging Face hub, and the cache of tokenised data."""
 
+import errno
 import hashlib
 import json
 import math
@@ -19,6 +20,7 @@ from trainables.atomic_files import write_folder
 
 T = TypeVar("T")
 NOT_CHECKED = "these were not checked, because the hub cannot be reached: "  # a dry run prints this first
+_LOCAL_FAULTS = (errno.ENOSPC, errno.EACCES, errno.EROFS)  # of the cache folder, not of the hub
 HUB_SECONDS = 5  # seconds to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # seconds after which an unreachable hub is tried again
 _DIGESTS = "digests.json"  # file with the digests of a cache entry's files
@@ -96,6 +98,7 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
     Raises:
         ValueError: if the name is invalid, or the hub does not have the repository or the revision.
         HubUnreachable: if the request fails for any other reason, usually a missing network.
+        OSError: if the disk is full or the cache cannot be written.
     """
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -106,6 +109,8 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ValueError(f"{what} is not on the hub; allowed: {allowed}") from error
     except Exception as error:  # HF_HUB_OFFLINE, or any error of a network library
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _LOCAL_FAULTS):
+            raise
         reason = f"{what} is not in the local cache, and the hub cannot be reached"
         raise HubUnreachable(f"{reason}; allowed: {allowed}; to work offline, {offline}") from error
 

@@ -46,16 +46,16 @@ def check_corpus(corpus: str, packing: str) -> None:
     """
     if classify_corpus(corpus) != "folder":
         return
-    number = 0
-    for number, document in enumerate(documents(corpus), start=1):
-        if packing in PAIRED and len(document) < 2:
-            place = f"corpus {corpus!r}: document {number} ({document[0][:40]!r})"
-            raise ValueError(f"{place} has only one sentence, but {packing} needs two")
-    if number < 2:
+    num_documents = sum(map(_count_documents, text_files(Path(corpus))))
+    if num_documents < 2:
         raise ValueError(
-            f"corpus {corpus!r} has {number} document(s); allowed: at least 2, because one is held out; "
+            f"corpus {corpus!r} has {num_documents} document(s); allowed: at least 2, because one is held out; "
             "a blank line ends a document"
         )
+    for number, document in enumerate(documents(corpus) if packing in PAIRED else (), start=1):
+        if len(document) < 2:
+            place = f"corpus {corpus!r}: document {number} ({document[0][:40]!r})"
+            raise ValueError(f"{place} has only one sentence, but {packing} needs two")
 
 
 def pinned(corpus: str, fingerprint: str) -> str:
@@ -152,6 +152,15 @@ def text_files(folder: Path) -> list[Path]:
         allowed = ".txt files in UTF-8, with a blank line between documents"
         raise ValueError(f"corpus {str(folder)!r} has no .txt file; allowed: {allowed}")
     return files
+
+
+def _count_documents(file: Path) -> int:
+    """Count the documents in a file: blocks of non-blank lines."""
+    number, is_inside = 0, False
+    for line in _read_lines(file):
+        number += bool(line.strip()) and not is_inside
+        is_inside = bool(line.strip())
+    return number
 
 
 def _read_lines(file: Path) -> Iterator[str]:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers import PreTrainedTokenizerBase
 
-from trainables.corpora.corpus import check_corpus, corpus_fingerprint, documents
+from trainables.corpora.corpus import PAIRED, check_corpus, corpus_fingerprint, documents
 from trainables.encoders.loading import fingerprint_tokenizer
 from trainables.sources import cached_folder
 
@@ -73,10 +73,10 @@ def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: P
 def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase) -> None:
     num_tokens = num_sentences = num_documents = 0
     console = Console(stderr=True)
-    counted = track(
-        documents(corpus), f"documents of {corpus}", console=console, transient=True, disable=not console.is_terminal
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeElapsedColumn())
     with ExitStack() as stack:
+        bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        counted = stack.enter_context(bar).track(documents(corpus), description=f"documents of {corpus}")
         streams = {name: stack.enter_context((folder / name).open("wb")) for name in _ARRAYS}
 
         def append(name: str, values: Iterable[int] | np.ndarray) -> None:
@@ -157,7 +157,8 @@ def pack(
 
 
 def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: str, max_length: int) -> None:
-    check_corpus(corpus, packing)
+    if packing in PAIRED:
+        check_corpus(corpus, packing)
     for name, wanted in {"train": ~tokenised.held_out, "held_out": tokenised.held_out}.items():
         examples = list(_pack_documents(tokenised, np.flatnonzero(wanted), packing, max_length))
         if not examples:

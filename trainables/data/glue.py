@@ -58,6 +58,8 @@ def load_split(task: Task, split: str, data: str) -> Split:
     Raises:
         ValueError: if the data are missing or malformed. The message names file, line and value.
     """
+    if split not in task.splits:
+        raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
     data = task.place or data
     if data == "mini":
         return _make_split(task, mini_glue.generate(task, split))

@@ -233,16 +233,18 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
         num_layers: number of layers to use, counted from the first; 0 means all layers.
 
     Raises:
-        ValueError: if the model has fewer than `num_layers` layers.
+        ValueError: if the family is not supported, or the model has fewer than `num_layers` layers.
     """
     if model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("padding_free")
     assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` needs one of these"
     one_kernel_gelu(model)
-    depth = model.config.num_hidden_layers
+    family, depth = model.config.model_type, model.config.num_hidden_layers
+    if family not in _ADAPTERS:
+        raise ValueError(f"there is no layerwise encoder for {family!r} models; available: {', '.join(_ADAPTERS)}")
     if num_layers > depth:
         raise ValueError(f"num_hidden_layers is {num_layers}; this backbone has {depth} layers")
-    return LayerwiseEncoder(model, _ADAPTERS[model.config.model_type](model, num_layers or depth))
+    return LayerwiseEncoder(model, _ADAPTERS[family](model, num_layers or depth))
 
 
 def _find_pooler(model: Any) -> nn.Linear:

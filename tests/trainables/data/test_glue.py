@@ -177,6 +177,11 @@ def test_file_that_is_not_utf_8_is_named_with_line_and_byte(tmp_path: Path) -> N
         load_split(RTE, "train", data)
 
 
+def test_unknown_split_is_answered_with_the_menu() -> None:
+    with pytest.raises(ValueError, match="MNLI has no split 'dev'; available: train, dev_matched, dev_mismatched"):
+        load_split(TASKS["mnli"], "dev", "mini")
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     with pytest.raises(ValueError, match=f"no file {tmp_path}/RTE/dev.tsv; data must be mini, hub or a folder"):
