@@ -7,9 +7,11 @@ The exit status is 0 if everything is ready, 1 if there are faults, and 2 if an 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import shutil
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -149,12 +151,21 @@ def check_storage(storage: str, marker: str | None) -> Finding:
     """
     place = find_existing(storage)
     try:
-        with small_object(place):
+        if is_uri(storage):
+            with small_object(place):
+                is_shared = marker is None or exists(marker)
+        else:
+            with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
+                file.write(b"written by study.doctor")
+                file.flush()
+                os.fsync(file.fileno())  # some file systems report a full disk or quota only here
             is_shared = marker is None or exists(marker)
-    except (OSError, ValueError) as error:
-        credentials = "give this node the credentials (a role, or environment variables)"
-        advice = credentials if is_uri(storage) else "make the folder writable"
-        return Finding("storage", f"{error}: {advice}, or choose another --storage", True)
+    except ValueError as error:
+        advice = "give this node the credentials (a role, or environment variables), or choose another --storage"
+        return Finding("storage", f"{error}: {advice}", True)
+    except OSError as error:
+        advice = "make the folder writable, or choose another --storage"
+        return Finding("storage", f"{place} cannot be written ({error.strerror}): {advice}", True)
     if not is_shared:
         advice = "mount one shared folder at the same path on every node, or choose another --storage"
         return Finding("storage", f"this node does not see the files of the other nodes in {storage}: {advice}", True)

@@ -337,9 +337,9 @@ def with_current_model_address(record: Record, folder: Path) -> Record:
 
 def _find_trial(records: Sequence[Record], key: str) -> Record:
     kept = [record for record in records if keeps_model(record)]
-    record = next((record for record in records if record.key == key), None)
-    if record in kept:
-        return record
+    if found := next((record for record in kept if record.key == key), None):
+        return found
+    record = next((record for record in reversed(records) if record.key == key), None)  # a key may have several records
     if record is None:
         fault = f"no trial {key!r} has ended"
     else:

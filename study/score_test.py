@@ -27,6 +27,7 @@ from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.predict import with_current_model_address
 from study.screen import python
+from study.storage.trial_places import local_model
 from study.submit import predict_split
 from trainables.data.glue import Split, load_split, read_labelled
 from trainables.data.metrics import compute_metrics, score
@@ -125,7 +126,8 @@ def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Recor
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
     """Score the trial's model, with its exit rule, on the labelled rows. Random exits are drawn once."""
     task = TASKS[record.task]
-    _, predictions, mean_layers = predict_split(record, task, task.test_splits[0], data)
+    with local_model(record.model or "") as model:
+        _, predictions, mean_layers = predict_split(model, task, task.test_splits[0], data)
     assert rows.labels is not None
     metrics = compute_metrics(task, predictions, rows.labels)
     return ModelOnTest(key=record.key, score=score(task, metrics), metrics=metrics, mean_layers=mean_layers)

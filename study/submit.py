@@ -11,7 +11,8 @@ import sys
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -87,7 +88,9 @@ def run(options: Options) -> int:
     check_rows(data, studied=best, any_length=options.any_length)
     for record in best.values():
         include_for(record.method, plan.asked, options.include)
-    texts = {file.name: _format_file(file, best.get(file.predicted_by), data) for file in FILES}
+    with ExitStack() as stack:  # a model under a URI is copied once, although MNLI's model predicts three files
+        models = {task: stack.enter_context(local_model(record.model or "")) for task, record in best.items()}
+        texts = {file.name: _format_file(file, best, models, data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
     print(f"wrote {out}")
     if classify_data(data) == "mini":
@@ -151,20 +154,24 @@ def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> 
     return {record.task: with_current_model_address(record, folder) for record in records if record.method == method}
 
 
-def _format_file(file: SubmissionFile, record: Record | None, data: str) -> str:
-    """Format a file with the predictions of the record's model, or with constant predictions if `record` is None."""
-    if record is None:
+def _format_file(file: SubmissionFile, best: Mapping[str, Record], models: Mapping[str, Path], data: str) -> str:
+    """Format a file with the predictions of its task's model, or with constant predictions if there is no model.
+
+    `best` and `models` map each task to the record and the folder of its model.
+    """
+    if file.predicted_by not in best:
         ids, predictions = _predict_constantly(file, data)
     else:
-        ids, predictions, _ = predict_split(record, TASKS[file.task], file.split, data)
+        record = best[file.predicted_by]
+        ids, predictions, _ = predict_split(models[file.predicted_by], TASKS[file.task], file.split, data)
         print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * (record.score or 0):.1f}")
     rows = sorted(zip(ids, predictions, strict=True), key=itemgetter(0))
     lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in rows)
     return "\n".join(["index\tprediction", *lines]) + "\n"
 
 
-def predict_split(record: Record, task: Task, split: str, data: str) -> tuple[Sequence[int], np.ndarray, float]:
-    """Predict a test set with the record's model; return the row ids, the predictions and the mean number of layers."""
+def predict_split(model: Path, task: Task, split: str, data: str) -> tuple[Sequence[int], np.ndarray, float]:
+    """Predict a test set with the model in a folder; return row ids, predictions and the mean number of layers."""
     import torch
 
     from trainables.data.examples import load_examples
@@ -172,8 +179,7 @@ def predict_split(record: Record, task: Task, split: str, data: str) -> tuple[Se
     from trainables.runs.random_numbers import seeded_generator
     from trainables.runs.trained_model import load_trained
 
-    with local_model(record.model or "") as model:
-        trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
+    trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory() as cache:  # tokenised test sets are not kept
         examples = load_examples(
             task, (split,), data, trained.tokenizer, max_length=trained.config.max_length, cache=Path(cache)

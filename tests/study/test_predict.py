@@ -8,13 +8,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.made_studies import record
 from helpers.trained_studies import trained_study
+from msgspec.structs import replace
 
 from study.export import export
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
-from study.predict import label_text, main, set_exit
+from study.predict import _find_trial, label_text, main, set_exit
 from trainables.data.glue import load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS
@@ -353,3 +355,12 @@ def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_pat
         "--risk and --set patience both set the exit; with --risk, give only --set rule=NAME"
     )
     assert "did you mean entropy?" in refused(capsys, sst2, file, "--risk", 0.1, "--set", "rule=entropi")
+
+
+def test_trial_that_failed_before_it_completed_has_a_model() -> None:
+    completed = record("albert", "rte", 0.7, seed=42)
+    failed = replace(completed, status="failed", score=None)
+    for records in ([failed, completed], [completed, failed]):
+        assert _find_trial(records, completed.key) is completed
+    with pytest.raises(ValueError, match=f"trial {completed.key} has no model: it is a failed confirm trial"):
+        _find_trial([failed], completed.key)

@@ -82,7 +82,7 @@ def test_every_confirm_model_has_its_scores_in_the_journal_and_in_a_table(study,
         own = np.array([row % 3 % 2 if task.name == "mrpc" else np.float32(row % 11 / 2) for row in range(rows)])
         assert event.rows == rows
         for model in event.models:
-            _, answers, layers = predict_split(records[model.key], task, "test", "mini")
+            _, answers, layers = predict_split(Path(records[model.key].model), task, "test", "mini")
             assert model.metrics == pytest.approx(compute_metrics(task, answers, own))
             assert (model.score, model.mean_layers) == (pytest.approx(score(task, dict(model.metrics))), layers)
     printed = capsys.readouterr().out.splitlines()
