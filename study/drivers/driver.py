@@ -77,6 +77,7 @@ class Driver(ABC):
         self._keys: dict[str, str | None] = {}  # work id -> trial key; None for smoke steps or an ended trial
         self._training: set[str] = set()  # work ids that have a worker
         self.steps: dict[str, Steps] = {}  # trial key -> steps of its current epoch, if reported
+        self._written: dict[str, Steps] = {}  # the steps last written for `study.status`
         self._node_of: dict[str, str | None] = {}  # work id -> node of its last message
 
     def run(self) -> None:
@@ -186,7 +187,9 @@ class Driver(ABC):
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
-        write_steps(self._folder, self.steps.values())
+        if self._written != self.steps:
+            self._written = dict(self.steps)
+            write_steps(self._folder, self.steps.values())
         nodes = self._resources.nodes
         self.scheduler.faults.forget(nodes.lost())
         self._watchdog.look(nodes=len(nodes.alive()), has_room=self._resources.slots() > 0, state=self._format_state())

@@ -264,17 +264,18 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
     Arms in `settled` may not change, because trials of these arms have started; None stands for all arms.
     """
     changed = list_changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
-    before, arms_by_changes = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
+    before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
     compared = [arm for arm in later.arms if arm.name in before and (settled is None or arm.name in settled)]
     for arm in compared:
-        changes = compare_arms(before[arm.name], arm)
-        if earlier.asked.data != later.asked.data:
-            data_change = describe_data_change(earlier.asked, later.asked)
-            changes = [data_change if change.startswith("data_fingerprint ") else change for change in changes]
-        if changes:
-            arms_by_changes.setdefault(", ".join(changes), []).append(arm.name)
-    for lines, arms in arms_by_changes.items():
-        changed.append(lines + f" ({list_first(arms, MOST_NAMED)})" * (len(arms) < len(compared)))
+        for change in compare_arms(before[arm.name], arm):
+            is_of_data = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
+            line = describe_data_change(earlier.asked, later.asked) if is_of_data else change
+            arms_by_change.setdefault(line, []).append(arm.name)
+    changes_by_arms = dict[tuple[str, ...], list[str]]()
+    for change, arms in arms_by_change.items():
+        changes_by_arms.setdefault(tuple(arms), []).append(change)
+    for names, lines in changes_by_arms.items():
+        changed.append(", ".join(lines) + f" ({list_first(names, MOST_NAMED)})" * (len(names) < len(compared)))
     return changed
 
 

@@ -237,11 +237,11 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
     """
     arm, asked = plan.arm(name), plan.asked
     space, resolution = search_spaces.load(arm.method), resolve_configuration(asked, arm.method, arm.task)
-    rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
-    rows += [(name, str(layered.value), layered.origin) for name, layered in resolution.tuned.items()]
-    for name, settings in resolution.post_hoc.items():
+    rows = [(field, json.dumps(layered.value), layered.origin) for field, layered in resolution.fixed.items()]
+    rows += [(field, str(layered.value), layered.origin) for field, layered in resolution.tuned.items()]
+    for field, settings in resolution.post_hoc.items():
         menu = " | ".join(map(json.dumps, settings.value))
-        rows.append((name, f"{menu}, evaluated on the model of every search trial", settings.origin))
+        rows.append((field, f"{menu}, evaluated on the model of every search trial", settings.origin))
     if arm.search_precision is not UNSET:
         rows.append(("precision of search trials", json.dumps(arm.search_precision), "--search-precision"))
     rows.append(("backbone", arm.backbone, resolution.backbone.origin))
@@ -254,7 +254,7 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
     first = list[str]()
     for point, winner in zip_longest(arm.first, won[: len(arm.first)]):
         if winner or any(point.items() <= known.items() for known in published):
-            values = ", ".join(f"{name} {json.dumps(value)}" for name, value in point.items())
+            values = ", ".join(f"{field} {json.dumps(value)}" for field, value in point.items())
             origin = winner.origin if winner else "PUBLISHED"
             first.append(f"  the search {'then' if first else 'first'} tries {values} ({origin})")
     if others := len(arm.first) - len(first):

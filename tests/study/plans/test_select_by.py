@@ -61,7 +61,8 @@ def test_dry_run_and_explain_say_it(tmp_path):
     plan = plan_from("--select-by", "at:6")
     words = "selected by the best score within 6 mean layers"
     assert any(words in line for line in forecast_plan(resolve(plan), tmp_path, with_probe=False, slots=1).lines)
-    assert words in explain(resolve(plan), "pabee/rte", origins={})
+    explained = explain(resolve(plan), "pabee/rte", origins={})
+    assert explained.startswith("pabee/rte\n") and words in explained
 
 
 def test_plan_files_keep_it(tmp_path):
