@@ -373,7 +373,9 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
     if not rows:
         return None
     published = () if evidence.on_mini else read_published_rows(split="test")
-    placed = place_published(rows, select_backbones(rows, published), PAPER_METRICS)
+    papers = {other.paper for other in select_backbones(rows, published)}
+    named = [other for other in published if not other.backbone and other.paper in papers]  # models without a hub name
+    placed = place_published(rows, [*select_backbones(rows, published), *named], PAPER_METRICS)
     titles = {task: TASKS[task].title for task in tasks}
     lines: list[Line] = []
     for row in rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from helpers.made_studies import arm, config_of, record, write_study
 
@@ -12,6 +13,7 @@ from analysis.layouts.published_numbers import read_published_rows
 from analysis.layouts.rendering import Table
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
+from study.facts.events import FILE, ModelOnTest, ScoredOnTest
 
 SHAREBERT = "ShareBERT-Small"
 BARE = {"lambda_layer_arch": "linear", "num_lambda_layers": 0, "lambda_learning_rate": None}
@@ -156,10 +158,30 @@ def test_a_row_with_several_reasons_is_one_row_that_names_them_by_task(tmp_path)
     assert "Published, MNLI as accuracy (matched only in code); here mean(acc m,mm); RTE on the official GLUE;" in title
 
 
-def test_swapped_columns_of_test_scores_have_a_note():
-    rows = {row.label: row for row in read_published_rows("PALBERT Tab.2", split="test")}
-    swapped = {label for label, row in rows.items() if "almost certainly swapped" in row.numbers["mnli"].note}
-    assert swapped == {"ALBERT", "PABEE", "PALBERT"}
+def scored_on_test(study: Path, task: str) -> Path:
+    """The study after its models were scored on the task's test labels."""
+    keys = [row.key for row in load_study(study).records if row.phase == "confirm"]
+    models = [ModelOnTest(key=key, score=0.7, metrics={}, mean_layers=12.0) for key in keys]
+    time = "2027-01-01T00:00:00.000000+00:00"
+    event = ScoredOnTest(time=time, task=task, rows=9, labels_digest="0", models=models)
+    with (study / FILE).open("ab") as journal:
+        journal.write(msgspec.json.encode(event) + b"\n")
+    return study
+
+
+def test_swapped_columns_of_test_scores_have_a_note(tmp_path):
+    study = scored_on_test(write_study(tmp_path, arm("albert", "mnli", [0.7] * 5)), "mnli")
+    made = table(study, "scores_on_test")
+    assert apart(made, "PALBERT")
+    assert any("almost certainly swapped" in note for note in made.notes)
+
+
+def test_test_scores_of_a_paper_include_its_models_without_a_hub_name(tmp_path):
+    records = arm("alectra-small", "rte", [0.6] * 5)
+    made = table(
+        scored_on_test(write_study(tmp_path, records, backbone="shoarora/alectra-small-owt"), "rte"), "scores_on_test"
+    )
+    assert apart(made, "GPT") and apart(made, "BERT-Base") and not apart(made, "PALBERT")
 
 
 def test_lmtuners_test_rows_are_whole_and_name_the_copied_row():
