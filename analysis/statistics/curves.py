@@ -150,8 +150,10 @@ def read_curves(cell: Cell) -> Curves | None:
         ValueError: if a predictions file is damaged.
     """
     stored = read_cell_predictions(cell)
+    if len({own.examples for own in stored}) != 1:
+        return None
     models = [settings for own in stored if (settings := swept_settings(own)) is not None]
-    if len({own.examples for own in stored}) != 1 or len(models) < len(stored):
+    if len(models) < len(stored):
         return None
     return make_curves(models, [_fixed_layers(own) for own in stored])
 
@@ -211,9 +213,10 @@ def swept_settings(predictions: Predictions) -> Settings | None:
         None if no setting was swept, or if this package does not define the exit rule of a swept setting.
     """
     rules = predictions.sweep_rules
-    results = [apply_exit(rule, predictions.outputs) for rule in rules if rule is not None]
-    if not results or len(results) < len(rules):
+    known = [rule for rule in rules if rule is not None]
+    if not rules or len(known) < len(rules):
         return None
+    results = [apply_exit(rule, predictions.outputs) for rule in known]
     answers = [predictions_from_logits(predictions.task, result.logits) for result in results]
     return Settings(
         predictions,

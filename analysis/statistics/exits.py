@@ -28,7 +28,6 @@ class Sweep:
     settings: np.ndarray  # (settings,), ascending: q, or layers of patience
     mean_layers: np.ndarray  # (seeds, settings) mean layers per dev example
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
-    recorded: int | None  # index of the setting in the records; None if the records have another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
         """Find the setting whose mean layers, as the median over seeds, are nearest to `mean_layers`.
@@ -95,14 +94,12 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
             points[-1].setdefault(float(setting), (record.mean_layers or np.nan, record.score or 0.0))
     settings = sorted(set.intersection(*(set(point) for point in points)))
     values = np.array([[point[setting] for setting in settings] for point in points])  # (seeds, settings, 2)
-    setting = records[0].config.get(field)
     return Sweep(
         rule=rule,
         field=field,
         settings=np.array(settings),
         mean_layers=values[:, :, 0],
         scores=values[:, :, 1],
-        recorded=settings.index(float(setting)) if isinstance(setting, int | float) else None,
     )
 
 
@@ -134,7 +131,6 @@ def _applied(settings: list[ExitRule], stored: list[Predictions]) -> Sweep:
         settings=np.array([read_setting(rule) for rule in settings], dtype=float),
         mean_layers=np.array([[result.exit_layer.mean() for result in of_seed] for of_seed in results]),
         scores=np.array([[own.scored(result.logits) for result in of_seed] for own, of_seed in pairs]),
-        recorded=None,
     )
 
 

@@ -53,14 +53,11 @@ def test_method_that_always_runs_all_layers_has_no_sweep(cells):
 @pytest.mark.parametrize(("method", "rule", "setting"), [("palbert", "threshold", 0.5), ("pabee", "patience", 6)])
 def test_own_setting_of_a_sweep_is_what_the_records_say(cells, method, rule, setting):
     (sweep,) = read_exits(cells[method]).sweeps
-    assert (sweep.rule, sweep.settings[sweep.recorded]) == (rule, setting)
-    assert sweep.scores[:, sweep.recorded].tolist() == pytest.approx(cells[method].scores)
+    assert sweep.rule == rule
+    own = sweep.settings.tolist().index(setting)
+    assert sweep.scores[:, own].tolist() == pytest.approx(cells[method].scores)
     layers = [row.mean_layers for row in cells[method].records]
-    assert sweep.mean_layers[:, sweep.recorded].tolist() == pytest.approx(layers)
-
-
-def test_sampled_exit_is_no_setting_of_the_sweep(cells):
-    assert [sweep.recorded for sweep in read_exits(cells["pondernet"]).sweeps] == [None]
+    assert sweep.mean_layers[:, own].tolist() == pytest.approx(layers)
 
 
 def test_shares_are_of_all_examples(cells):
@@ -92,7 +89,7 @@ def swept_cell(folder, *, q=0.3, missing=()):
 
 def test_own_setting_that_was_not_swept_joins_the_sweep_with_its_record(tmp_path):
     (sweep,) = read_exits(swept_cell(tmp_path)).sweeps
-    assert (sweep.settings.tolist(), sweep.recorded) == ([0.2, 0.3, 0.4], 1)
+    assert sweep.settings.tolist() == [0.2, 0.3, 0.4]
     assert sweep.scores[:, 1].tolist() == pytest.approx([0.7, 0.71, 0.72])
     assert sweep.mean_layers.tolist() == [[3, 6, 9], [3, 7, 9], [3, 8, 9]]
 
@@ -176,7 +173,7 @@ def test_rules_stand_near_three_shares_of_the_layers_and_the_sidecar_has_all_set
 
 
 def test_rule_without_a_setting_near_a_share_has_a_gap_there():
-    far = Sweep("beem", "evidence", np.array([1.0]), np.array([[7.9], [8.1]]), np.zeros((2, 1)), None)
+    far = Sweep("beem", "evidence", np.array([1.0]), np.array([[7.9], [8.1]]), np.zeros((2, 1)))
     assert far.nearest(9, within=1.0) == 0 and far.nearest(9, within=0.9) is None
 
 
