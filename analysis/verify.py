@@ -149,9 +149,13 @@ def compare_predictions(study: Study, confirmed: list[Record]) -> Iterator[str]:
         yield from list_differences(f"{path}: SHA-256", found, record.predictions_digest)
         try:
             predictions = read_predictions(study, record)
+        except ValueError as error:  # a damaged file; the error names it
+            yield str(error)
+            continue
+        try:
             faults = disagreements(record, predictions) if predictions else []
-        except (ValueError, IndexError) as error:  # a damaged file, or labels or settings that the task does not have
-            faults = [str(error)]
+        except (ValueError, IndexError) as error:  # labels or settings that the task does not have
+            faults = [f"no numbers can be computed from the file: {error}"]
         if faults:
             yield f"{path} does not belong to the record of {_name(record)}: {'; '.join(faults)}"
 
@@ -382,6 +386,8 @@ def run(options: Options) -> int:
     found = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
     statuses = [_print(str(folder), lines, _agreement(folder)) for folder, lines in found.items()]
     if options.tables is not None:
+        if not any(statuses):
+            load_studies(folders)  # studies that agree but cannot stand in one table are bad usage, not a difference
         lines = compare_tables(
             Path(options.tables), folders, lambda: make_tables(load_studies(folders), separate=options.separate)
         )

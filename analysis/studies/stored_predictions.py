@@ -106,6 +106,8 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
     path = predictions_file(study.folder, record.key)
     if not path.exists():
         return None
+    if record.task not in TASKS:  # a task of the user, which the plan no longer has
+        raise ValueError(f"{path} has predictions for {record.task}, which is not a task of the study's plan")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -436,3 +436,10 @@ def test_separate_tables_are_made_anew_as_such(study: Path, tmp_path: Path, caps
     assert main([*folders, "--tables", str(out), "--separate"]) == 0
     assert main([str(study), "--separate"]) == 2
     assert "--separate needs --tables FOLDER: the option describes how the tables" in capsys.readouterr().err
+
+
+def test_tables_of_studies_that_share_no_table_are_bad_usage(study, tmp_path, capsys):
+    twice = tmp_path / "same"
+    twice.symlink_to(study)
+    assert main([str(study), str(twice), "--tables", str(study / "tables")]) == 2
+    assert "are the same study; pass each study only once" in capsys.readouterr().err
