@@ -74,8 +74,8 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separa
     """Write all tables to `out`, in all formats and with JSON sidecars; return the tables, the dev table first.
 
     Raises:
-        ValueError: a folder has no study, the protocols differ, `out` cannot be written, or `strict` is set and a
-            cell's seeds are not exactly the protocol's. Nothing is written in these cases.
+        ValueError: a folder has no study, the protocols differ, `out` cannot be written, or a cell is incomplete and
+            `strict` is true. Nothing is written in these cases.
     """
     studies = load_studies(folders)
     check_folder("--out", out)
@@ -126,11 +126,11 @@ class Options(Typed, frozen=True, kw_only=True):
     format: Annotated[
         Format | None,
         option(
-            "print the dev table in this format; default: the scores and a summary of the comparisons",
+            "print the dev table in this format; by default, print the scores and a summary",
             "|".join(FORMATS),
         ),
     ] = None
-    strict: Annotated[bool, option("fail if the seeds of a cell are not exactly the protocol's")] = False
+    strict: Annotated[bool, option("fail if a cell has missing or additional seeds")] = False
     separate: Annotated[bool, option("give each study its own rows, one per method")] = False
     rows: Annotated[list[str], option(_CUT.format("rows"), "NAME")] = []
     tasks: Annotated[list[str], option(_CUT.format("columns"), "NAME")] = []

@@ -3,8 +3,8 @@
 python -m analysis.verify runs/NAME ... [--again N] [--against URI] [--tables FOLDER [--separate]]
 
 Scores are recomputed from the stored predictions and compared with the records in the journal. Tables, pictures and
-report are recomputed from both. `--again N` also runs N stored models on dev, and `--against URI` also compares the
-runs in MLflow. Each difference is printed as one line; the exit status is 1 if there are any.
+report are recomputed too. `--again N` also runs N stored models on dev, and `--against URI` also compares the runs in
+MLflow. Each difference is printed as one line; the exit status is 1 if there is a difference.
 
 docs/certainty.md lists the forgeries that each check finds, and the forgeries that no check can find.
 """
@@ -57,8 +57,8 @@ LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "The exit status is 0 if everything agrees, 1 if something differs, and 2 for bad usage. The command compares the "
     "plan, the journal, predictions, model descriptions, tables, pictures and the report. With --again it also runs "
-    "stored models and compares their predictions. With --against it also compares the runs in MLflow. It does not "
-    "compare mlflow.db, records.jsonl, optuna.journal, logs and, without --again, models that are stored at a URI. "
+    "stored models and compares their predictions. With --against it also compares the runs in MLflow. It never "
+    "compares mlflow.db, records.jsonl, optuna.journal and logs. It compares models at a URI only with --again. "
     "Agreement does not prove that the study ran, because a whole folder can be invented. Stronger evidence is a "
     "stored model that reproduces its predictions, or an MLflow that the author could not change."
 )
@@ -112,7 +112,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[str]:
-    """Compare `plan.json` with the last launch's plan; compare registered digests with the digest of the first plan."""
+    """Compare `plan.json` with the plan of the last launch, and registered digests with that of the first plan."""
     yield from list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         where = f"{JOURNAL}: plan registered as {event.place}"
@@ -161,7 +161,7 @@ def compare_predictions(study: Study, confirmed: list[Record]) -> Iterator[str]:
 
 
 def compare_models(study: Study, confirmed: list[Record]) -> Iterator[str]:
-    """Find stored models that are missing, belong to no trial, or describe another trial; skip models at URIs."""
+    """Find stored models that are missing or do not belong to their trial; skip models at URIs."""
     for place in sorted((study.folder / "trials").glob("[!.]*")):
         if place.name not in study.facts.trials:
             yield f"{place} belongs to no trial of the journal"
@@ -205,7 +205,7 @@ def _draw_models(study: Study, confirmed: list[Record], number: int) -> list[Rec
     stored = [record for record in confirmed if _is_stored(study.folder, record)]
     if number > len(stored):
         kept = counted(len(stored), "stored model") if stored else "no stored models"
-        raise ValueError(f"--again {number}: {study.folder} has {kept} to run again")
+        raise ValueError(f"--again {number}: {study.folder} has {kept}")
     if len(stored) < len(confirmed):
         print(
             f"{study.folder}: only {len(stored)} of {len(confirmed)} confirm trials can run again, because the others "
@@ -221,7 +221,7 @@ def _is_stored(folder: Path, record: Record) -> bool:
 
 
 def compare_answers(study: Study, drawn: list[Record]) -> Iterator[str]:
-    """Run the stored models of these records on dev again, and list stored predictions that differ from new ones."""
+    """Run the stored models of these records on dev again; list stored predictions that differ from the new ones."""
     with TemporaryDirectory() as folder:
         again = replace(study, folder=Path(folder))
         (again.folder / "predictions").mkdir()
@@ -280,13 +280,13 @@ def compare_tables(out: Path, folders: list[Path], make: Callable[[], list[Table
 
 
 def _read_files(folder: Path, *patterns: str) -> dict[str, bytes]:
-    """Read the finished files that match the patterns; return name -> content. A subfolder counts as an empty file."""
+    """Read the files that match `patterns`, except unfinished files; return name -> content, b"" for a subfolder."""
     paths = sorted(path for pattern in patterns for path in folder.glob(pattern) if not is_unfinished(path))
     return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else b"" for path in paths}
 
 
 def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
-    """Split the files of tables or of a report into their seal (version and SHA-256) and the files without the seal."""
+    """Split files into their seal (version and SHA-256) and the files without the seal."""
     if found := seal_of_page(files.get(PAGE, b"")):
         return found[0], {**files, PAGE: found[1]}
     return seal_of_folder(files), {name: content for name, content in files.items() if name != SEAL}
@@ -297,8 +297,7 @@ def _compare_files(
 ) -> list[str]:
     """Find files that are missing, superfluous, or different from those that `make` returns.
 
-    If another version of this package wrote the files, only later edits and different numbers in table cells count as
-    differences.
+    If another version of this package wrote the files, only their seal and the numbers in table cells are checked.
     """
     try:
         files = make()

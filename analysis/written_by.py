@@ -1,7 +1,7 @@
 """Seals of written tables and reports (version and SHA-256), and the numbers in their cells.
 
-Another version of this package may write the same results differently. `analysis.verify` then checks only the SHA-256,
-which reveals edits, and the numbers in cells that both versions print.
+Another version of this package may write the same results differently. Then `analysis.verify` checks only the SHA-256
+and the numbers in cells. A wrong SHA-256 shows that the files were edited.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Cells = dict[tuple[str, str, str], list[str]]  # (table, row, column) -> texts; 
 
 
 class Seal(Typed, frozen=True, kw_only=True):
-    """The version of this package that wrote some files, and the SHA-256 of this version and the files."""
+    """The version of this package that wrote some files, and a SHA-256 over the version and the files."""
 
     version: str
     digest: str
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], by: str | None = None) -> Seal:
-        """Compute the seal of `files` (name -> content), which version `by` wrote; by default, the present version."""
+        """Compute the seal of `files` (name -> content). `by` is the version that wrote them; default: this version."""
         digest = hashlib.sha256((by or version()).encode())
         for name in sorted(files):
             digest.update(f"\n{name} {hashlib.sha256(files[name]).hexdigest()}".encode())
@@ -57,7 +57,7 @@ class Seal(Typed, frozen=True, kw_only=True):
 
 @cache
 def version() -> str:
-    """Format the versions on which the bytes of reports depend: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    """Format the versions of this package and of matplotlib: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
     digest = hashlib.sha256()
     for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
         if path.suffix in SOURCES:
@@ -104,7 +104,7 @@ def read_cells(pages: Iterable[bytes]) -> Cells:
 
 
 def find_other_numbers(found: Cells, expected: Cells) -> list[str]:
-    """List the cells whose numbers in `found` and `expected` differ; skip cells that only one of them has."""
+    """List the cells that have different numbers in `found` and in `expected`; skip cells that one of them lacks."""
     lines = []
     for place in sorted(found.keys() & expected.keys()):
         for text, wanted in zip(found[place], expected[place], strict=False):

@@ -2,7 +2,7 @@
 
 All other fields have the fine-tuning defaults of the released code (google-research/electra at 8a46635,
 configure_finetuning.py and model/optimization.py). The paper's appendix B differs in two values: weight decay is 0, and
-the top layer has one factor of layer decay less (`layer_decay_convention = "paper"`).
+`layer_decay_convention` is "paper".
 """
 
 from optuna.distributions import BaseDistribution, FloatDistribution

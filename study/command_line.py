@@ -274,7 +274,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _read_number(text: str) -> int | float | str:
-    """Read a number as `--set` does; return any other text itself, which the check of the option's type then quotes."""
+    """Read a number as `--set` does; return any other text unchanged."""
     value = read_value(text)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else text
 
@@ -282,7 +282,7 @@ def _read_number(text: str) -> int | float | str:
 def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
     """Suggest an option of this command for the unknown option `unknown[0]`.
 
-    If another program has this option, suggest the replacement here, such as `; here, --num_epochs is --epochs 3`.
+    If the option is known from another program, suggest its replacement: `; here, --num_epochs is --epochs 3`.
     Otherwise suggest an option with a similar name.
     """
     flag, _, value = unknown[0].partition("=")

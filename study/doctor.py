@@ -146,8 +146,7 @@ def check_storage(storage: str, marker: str | None) -> Finding:
     """Check that files can be written to the storage and, if it is a folder, that there is enough free space.
 
     Args:
-        marker: a file that the driver wrote to the storage. This node must see the file too. If None, this is not
-            checked.
+        marker: a file in the storage that this node must see, or None.
     """
     place = find_existing(storage)
     try:
@@ -300,7 +299,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
 
 def _describe_silent_node(node: dict[str, Any], error: Exception) -> Finding:
-    """Report a node that does not answer. This is a fault, unless Ray no longer lists the node as alive."""
+    """Report a node that does not answer. This is a fault only if Ray still lists the node as alive."""
     subject = f"node {node['NodeManagerAddress']}"
     if node["NodeID"] not in {alive["NodeID"] for alive in _list_nodes()}:
         return Finding(subject, "the node has left the cluster, or has restarted as another node")

@@ -65,10 +65,10 @@ def run(options: Options) -> int:
 
 
 def _find_ended_trial(records: Sequence[Record], key: str) -> Record:
-    """Find the newest record of the trial whose key begins with `key`.
+    """Find the newest record of the ended trial with a key that begins with `key`.
 
     Raises:
-        ValueError: if no ended trial or more than one has such a key.
+        ValueError: if no ended trial or several ended trials have such a key.
     """
     newest = {record.key: record for record in records}
     fitting = [record for record in newest.values() if record.key.startswith(key)]

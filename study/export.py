@@ -126,7 +126,7 @@ def format_model_card(
 
 
 def _format_front_matter(record: Record, data: str) -> str:
-    """Format the card's metadata for the hub as YAML: licence, base model, data set and scores, if known."""
+    """Format the metadata of the model card as YAML for the hub."""
     from huggingface_hub import EvalResult, ModelCardData
 
     task, name = TASKS[record.task], record.backbone_fingerprint.partition("@")[0]
@@ -193,7 +193,7 @@ def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
 def _format_scores(record: Record) -> Iterator[str]:
     """Tabulate the scores of this trial. The tables of a study give medians over seeds instead."""
     epoch = f"epoch {record.epoch} of {record.epochs}"
-    yield f"These are dev scores at {epoch}. Seed {record.seed} may be the best of several seeds on these examples."
+    yield f"These are dev scores at {epoch}. Seed {record.seed} may have been chosen for these scores."
     values = {"score": record.score, **record.metrics}
     yield _format_table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
 

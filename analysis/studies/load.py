@@ -59,9 +59,9 @@ class Study:
 
     @cached_property
     def looks(self) -> list[Plan]:
-        """Plans whose results the user may have seen: the plan of each launch that ran to its end, and the latest plan.
+        """Plans with results that the user may have seen: those of launches that ran to their end, and the latest plan.
 
-        Tables that a user prints at other times are not recorded, so they do not count.
+        Tables that a user prints at other times are not recorded.
         """
         seen = [
             launch.began.plan.asked
@@ -104,7 +104,7 @@ class Study:
 
     @cached_property
     def missing(self) -> Mapping[str, str]:
-        """Name of each incomplete arm -> what it lacks, as printed by `study.status`; empty before the first launch."""
+        """The results that each incomplete arm lacks, by the arm's name; empty before the first launch."""
         return compute_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
@@ -114,7 +114,7 @@ class Study:
 
 
 def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the records of final runs of the arm's winning configuration, including failed runs, sorted by seed."""
+    """List the final runs of the arm's winning configuration, sorted by seed. Failed runs are included."""
     winner = choose_winner(arm, records)
     return winner.confirm_trials(records) if winner else []
 
@@ -123,8 +123,8 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
     """Read the study in `folder`. If its journal has been read already, pass the result as `facts`.
 
     Raises:
-        ValueError: if the folder is not a study, its plan names an unknown task, a line of its journal is damaged, a
-            record has impossible numbers, or a record has another protocol, data or backbone than the plan.
+        ValueError: if the folder is not a study, its plan names an unknown task, a line of its journal is damaged, or
+            a record has impossible numbers or does not match the plan.
     """
     folder = Path(folder)
     file = require_plan(folder)

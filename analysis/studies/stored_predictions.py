@@ -45,7 +45,7 @@ class Answers:
         return len(self.answers)
 
     def score_answers(self, answers: np.ndarray) -> float:
-        """Score other answers to the same examples, (n,)."""
+        """Score other answers to the same examples, given as `answers` (n,)."""
         return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
 
     def scored(self, logits: np.ndarray) -> float:
@@ -91,7 +91,7 @@ class Predictions(Answers):
         """Exit rule of each swept setting; None if this package does not define the rule.
 
         Raises:
-            ValueError: if the file has wrong fields of a rule.
+            ValueError: if the stored fields of a rule are wrong.
         """
         pairs = zip(self.sweep_rule.tolist(), self.sweep_rule_fields.tolist(), strict=True)
         return [read_rule(name, fields) for name, fields in pairs]
@@ -136,7 +136,7 @@ def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Prediction
 
 
 def read_cell_predictions(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed of the cell; return an empty list if those of any seed are not stored.
+    """Read the predictions of every seed of the cell; return an empty list if any seed has no stored predictions.
 
     Raises:
         ValueError: if a file is damaged.
@@ -170,7 +170,7 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
 
 
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
-    """Recompute the score and the mean layers of each swept exit setting from the outputs of the layers, (settings, 2).
+    """Recompute the score and the mean layers of each swept exit setting from the layers' outputs, (settings, 2).
 
     The result is NaN for exit rules that this package does not define.
     """

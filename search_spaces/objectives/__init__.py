@@ -4,7 +4,7 @@
 * `MINI_FIXED`: values that replace those of `FIXED` on a tiny random backbone.
 * `BACKBONE` and `TOKENIZER`: backbone and tokenizer by profile (`mini` or `paper`).
 * `DEPARTURES`: differences from the paper and its code, the most important first.
-* `VARIANTS`: other recipes of the objective, such as `mlm:bert-small`, with the fields of `Recipe` that differ.
+* `VARIANTS`: other recipes of the objective, such as `mlm:bert-small`; each gives the fields of `Recipe` it changes.
 """
 
 from __future__ import annotations

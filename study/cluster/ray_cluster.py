@@ -44,7 +44,7 @@ ANY = WorkerKind(name="any", resources={}, most=1)
 def ray_cluster(address: str | None) -> Iterator[None]:
     """Connect to the Ray cluster at `address`; if `address` is None, start Ray on this machine, on loopback only.
 
-    While a Ray on this machine stops, a line on the terminal shows the elapsed time.
+    When Ray on this machine is stopped, the terminal shows the elapsed time.
 
     Raises:
         ValueError: no cluster answers at the address.

@@ -1,7 +1,6 @@
 """All uses of Ray's private API, so that a new version of Ray can break only this file.
 
-Ray has no public way to listen on loopback only, to suppress its printed node errors, to find the head for `auto`,
-to check only that a head answers, or to read the limits of KubeRay's autoscaler.
+Ray's public API can do none of the things that the functions here do.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 
 def loopback_only() -> AbstractContextManager[object]:
-    """If Ray starts in this block, make it listen only on 127.0.0.1.
+    """Make a Ray that starts in this block listen only on 127.0.0.1.
 
     Without a token, anyone who reaches Ray's ports could run code.
 
-    Ray replaces even an explicit 127.0.0.1 with a network address, unless Ray's support for clusters is off, as it is
-    on macOS and Windows. The block turns this support off.
+    Ray replaces 127.0.0.1 with a network address while its support for clusters is on. The block turns this support
+    off.
     """
     return mock.patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False)
 

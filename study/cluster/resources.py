@@ -69,7 +69,7 @@ class WorkerKind:
     most: int  # maximum number of these nodes
 
     def is_one(self, resources: Mapping[str, float]) -> bool:
-        """Check if a node has this kind's CPUs and GPUs; if the kind lists neither, one CPU or GPU is enough."""
+        """Check if a node has the CPUs and GPUs of this kind; if the kind lists none, any CPU or GPU is enough."""
         wanted = {name: self.resources[name] for name in ("CPU", "GPU") if self.resources.get(name)}
         if not wanted:
             return bool(resources.get("CPU") or resources.get("GPU"))
@@ -128,7 +128,7 @@ class Resources:
     def measure(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
         """Set the CPUs and GPUs per trial; if `gpus` is None, a trial gets one GPU, or none if no node has a GPU.
 
-        `address` is the address of the nodes' Ray cluster, or None for this machine.
+        `address` is the address of the Ray cluster; None means this machine.
         """
         if gpus is None:
             gpus = float(any(node.get("GPU") for node in nodes.alive().values()))

@@ -42,7 +42,7 @@ class RuleBroken(AssertionError):
 
 @dataclass(frozen=True)
 class Subject:
-    """A method to check, and the tiny untrained backbone with which its models are built."""
+    """A method to check, and a tiny untrained backbone for its models."""
 
     method: str
     backbone: str
@@ -59,7 +59,7 @@ class Subject:
     def config(self, task: str, **changes: Any) -> TrainingConfig:
         """Build a configuration from the first values of PAPER_GRID, but with learning rates for tiny backbones.
 
-        `changes` maps fields to values that replace those of this configuration.
+        `changes` gives other values for some fields.
         """
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
@@ -107,7 +107,7 @@ def require(holds: bool, fault: str, function: Callable[..., object] | None = No
 
 
 def what_is_returned_can_be_used(subject: Subject) -> None:
-    """Check that build returns a model, loss returns a dict with a finite loss, and step of a rule returns a Step."""
+    """Check that build returns a model, loss returns a dict with a finite loss, and rule.step returns a Step."""
     for task in subject.tasks:
         model, batch = subject.model(task), examples(task)[0]
         require(isinstance(model, EarlyExitModel), f"build returned {_kind(model)}; allowed: an EarlyExitModel")
@@ -155,7 +155,7 @@ def loss_decreases(subject: Subject) -> None:
 
 
 def examples_exit_at_different_layers(subject: Subject) -> None:
-    """Check that examples exit at different layers under at least one rule of sweep_rules, if there are any."""
+    """Check that examples exit at different layers under at least one rule of sweep_rules."""
     model = subject.decisive_model(subject.tasks[0])
     outputs = model.all_exits(examples(subject.tasks[0])[0])
     spreads = [len(apply_exit(rule, outputs).exit_layer.unique()) for rule in model.sweep_rules()]
@@ -173,11 +173,11 @@ def batched_equals_one_by_one(subject: Subject) -> None:
         alone = ExitResult(
             *(torch.cat([getattr(result, name) for result in results]) for name in ("logits", "exit_layer"))
         )
-        _require_same(model.infer(batch, _seeded()), alone, f"on {task}, for a batch and for each example alone")
+        _require_same(model.infer(batch, _seeded()), alone, f"on {task}, in a batch and one by one")
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
-    """Check that, for each exit rule, inference gives the same logits and exit layers as outputs of all layers do."""
+    """Check that inference gives the same logits and exit layers as each exit rule on the outputs of all layers."""
     for task in subject.tasks:
         model, (batch, _) = subject.decisive_model(task), examples(task)
         outputs = model.all_exits(batch)

@@ -71,7 +71,7 @@ Rule = Callable[[Method], Iterator[Fault]]
 
 
 def config_is_a_training_config(method: Method) -> Iterator[Fault]:
-    """Check that Config is a TrainingConfig whose fields have no defaults."""
+    """Check that Config is a subclass of TrainingConfig, and that its fields have no defaults."""
     config = trainables.load(method.name).Config
     if not (isinstance(config, type) and issubclass(config, TrainingConfig)):
         yield CONFIG, f"Config is {config!r:.60}; allowed: a subclass of TrainingConfig"
@@ -112,7 +112,7 @@ def variants_fix_fields(method: Method) -> Iterator[Fault]:
 
 
 def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
-    """Check that PAPER_GRID has exactly the fields of SPACE, and each of its values is within the field's range."""
+    """Check that PAPER_GRID has exactly the fields of SPACE, and that all values are within the ranges of SPACE."""
     yield from _compare_fields("PAPER_GRID", method.space.paper_grid, method.space.space)
     yield from _find_outside("PAPER_GRID", method.space.paper_grid, method.space.space)
 
@@ -138,7 +138,7 @@ def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
 
 
 def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
-    """Check that a field's values in MINI_GRID, or else in PAPER_GRID, are within the field's range in MINI_SPACE."""
+    """Check that the grid for tiny backbones (MINI_GRID, else PAPER_GRID) is within the ranges of MINI_SPACE."""
     space = method.space
     narrowed = {*space.mini_space} - {*space.mini_grid}
     paper = {field: menu for field, menu in space.paper_grid.items() if field in narrowed}
@@ -147,7 +147,7 @@ def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
 
 
 def backbones_are_named(method: Method) -> Iterator[Fault]:
-    """Check that BACKBONE names a tiny backbone for mini, and a folder, OWNER/NAME or known backbone for paper."""
+    """Check that BACKBONE['mini'] is a tiny backbone, and BACKBONE['paper'] is a known name, OWNER/NAME or a folder."""
     mini, paper = method.space.backbone["mini"], method.space.backbone["paper"]
     if mini not in MINI_BACKBONES:
         yield "BACKBONE", f"BACKBONE['mini'] is {mini!r}; allowed: {', '.join(MINI_BACKBONES)}"
@@ -175,21 +175,21 @@ def departures_are_short(method: Method) -> Iterator[Fault]:
 
 
 def some_task_is_studied(method: Method) -> Iterator[Fault]:
-    """Check that the first values of the grid and the fixed values are a valid configuration for at least one task."""
+    """Check that FIXED and the first values of PAPER_GRID are a valid configuration for at least one task."""
     refused = {task: method.refuses(task) for task in TRAINABLE_TASKS}
     if all(refused.values()):
         yield "FIXED", str(refused[TRAINABLE_TASKS[0]])
 
 
 def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """Check that all points of PUBLISHED and PAPER_GRID, and all combinations of ends of ranges in SPACE, are valid."""
+    """Check that all points of PUBLISHED and PAPER_GRID, and all corners of SPACE, are valid configurations."""
     space = method.space
     points = [*list_combinations(space.paper_grid), *list_corners(space.space)]
     yield from _find_refused("SPACE", lambda task: [*space.published.get(task, ()), *points], method)
 
 
 def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """Check that all combinations of ends of the ranges for tiny backbones are valid configurations."""
+    """Check that all corners of the search space for tiny backbones are valid configurations."""
     points = [{**method.space.mini_fixed, **point} for point in list_corners(list_mini_ranges(method.space))]
     yield from _find_refused("MINI_FIXED", lambda _: points, method)
 

@@ -1,9 +1,9 @@
 """The rules that keep a study within its limit on GPU time: which trials may start, and which will never start.
 
-A trial starts only if its expected cost fits into the limit. Before an arm (a method on a task) gets another search
-trial, GPU time is reserved for the rest of the running trials and, for every arm, for one search trial and all confirm
-trials. The next search trial goes to the arm that has started the smallest fraction of its search. If no running trial
-takes longer than estimated, the study exceeds the limit by at most a tenth of one confirm trial.
+A trial starts only if its expected cost fits into the limit. Before a search trial starts, GPU time is reserved for
+the running trials, for all confirm trials, and for the first search trial of each arm (a method on a task). The next
+search trial goes to the arm that has started the smallest fraction of its search. The study can exceed the limit by a
+tenth of one confirm trial, and by more only if a trial takes longer than estimated.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class GpuBudget:
     def list_searches_to_close(self) -> list[str]:
         """List the arms whose searches must end now, because no GPU time is left for them.
 
-        A search must end if no arm can start a trial now and the next trial of the search would not fit into the limit
-        even if all running trials ended now.
+        No search ends while any arm can start a trial. Otherwise, a search ends if its next trial would not fit into
+        the limit, even if all running trials ended now.
         """
         if self._limit == math.inf or self._can_start_any:
             return []
@@ -64,10 +64,11 @@ class GpuBudget:
     def sort_by_turn(self) -> Sequence[ArmProgress]:
         """Return the arms in the order in which they may start trials.
 
-        Without a limit, arms with long trials come first, so that only short trials run when the study is nearly done.
-        An arm's confirm trials start after the search trials of the next arm, on GPUs that become free when the
-        next arm's search ends. With a limit, arms that have started the smallest fraction of their searches come first.
-        Among arms with the same fraction, arms with short trials come first, so that many arms are completed.
+        Without a limit, arms with long trials come first, so that only short trials run at the end of the study. The
+        confirm trials of an arm come after the search trials of the next arm.
+
+        With a limit, the arm that has started the smallest fraction of its search comes first. If two fractions are
+        equal, the arm with shorter trials comes first.
         """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
@@ -94,7 +95,7 @@ class GpuBudget:
 
     @cached_property
     def _affordable(self) -> list[ArmProgress]:
-        """The arms that can be completed within the limit: all that have begun, then the cheapest of the others."""
+        """The arms that have begun, and the cheapest other arms that can be completed within the limit."""
         affordable, total = list[ArmProgress](), self._committed
         for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._compute_reserve(arm))):
             total += self._compute_reserve(arm)
@@ -107,9 +108,9 @@ class GpuBudget:
         return sum(map(self._compute_reserve, self._affordable))
 
     def _sum_cheaper_reserves(self, arm: ArmProgress) -> float:
-        """Sum the time reserved for those other arms that have cheaper confirm trials than this arm.
+        """Sum the time reserved for arms with cheaper confirm trials than `arm`.
 
-        Confirm trials of this arm do not use that time. If time runs out, only the most expensive arms stay incomplete.
+        Confirm trials of `arm` do not use that time. If time runs out, only the most expensive arms stay incomplete.
         """
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._compute_reserve(other) for other in cheaper if other in self._affordable)
@@ -117,9 +118,9 @@ class GpuBudget:
     def _compute_reserve(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
 
-        The time covers all confirm trials still to start. If the arm has not begun its search, the time also covers
-        the first trials of the search: at least one trial, and the smallest fraction that any arm with a begun search
-        has started. For example, if this smallest fraction is a third, the time covers a third of the arm's search.
+        The time covers all confirm trials still to start. If the arm has not begun its search, the time also covers at
+        least one search trial. If every begun search has started a third of its trials, it covers a third of this
+        search.
         """
         wanted = max(1, math.ceil(self._least_part_searched * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
@@ -134,10 +135,7 @@ class GpuBudget:
 
     @property
     def _are_all_measured(self) -> bool:
-        """True if costs can be estimated for all arms in `_affordable` that have search trials to start.
-
-        The estimate for an arm needs an epoch or an ended trial of this arm.
-        """
+        """True if costs can be estimated for each affordable arm that has search trials to start."""
         return all(
             arm.facts.records or arm.facts.epochs
             for arm in self._startable
@@ -150,7 +148,7 @@ class GpuBudget:
 
     @cached_property
     def _shortest(self) -> ArmProgress | None:
-        """The arm with the shortest trials among the arms that can start a trial now; None if there is no such arm."""
+        """Of the arms that can start a trial now, the arm with the shortest trials; None if no arm can."""
         waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
         return min(waiting, key=self._length, default=None)
 
@@ -188,8 +186,8 @@ class GpuBudget:
     def _confirm_cost(self, arm: ArmProgress) -> float:
         """Estimate the GPU seconds of a confirm trial of the arm.
 
-        The estimate is the cost of the best search trial, which confirm trials repeat. The estimate is `_cost` if the
-        search has not ended or has no completed trial, or if the arm has no search.
+        The estimate is the cost of the best search trial, which confirm trials repeat. While the search runs, or if no
+        search trial has completed, the estimate is `_cost`.
         """
         winner = arm.winner if arm.is_search_over else None
         return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)

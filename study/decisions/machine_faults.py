@@ -5,16 +5,15 @@ whole study is affected:
 
 - After a fault, a trial waits; the wait doubles with each further fault until the trial completes an epoch.
 - A trial with more than `max_failures` faults waits for the next launch. A fault counts only if another trial completed
-  an epoch after the fault. Several faults without a completed epoch between them count once.
-- A node gets no trials for a while if several trials fail on it and a trial completes an epoch on another node before
-  the last of these faults. If the code or data of a node differ from the launch's, the node
-  gets no trials after its first fault.
-- If the last report from every node is a fault, the study pauses; each pause is twice as long as the one before,
-  until a trial completes an epoch. After the second pause, only one trial runs at a time.
+  an epoch after the fault. Several faults count once if no epoch was completed between them.
+- A node gets no trials for a while if several trials fail on it, but a trial on another node completes an epoch between
+  these faults. If the code or data of a node differ from the launch's, one fault is enough.
+- If the last report from every node is a fault, the study pauses. Each further pause is twice as long, until a trial
+  completes an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.
-- The launch gives up if no epoch is completed for `PATIENCE_SECONDS`. It also gives up after `LASTING_PAUSES` pauses if
-  no trial has completed an epoch in this launch and all faults have the same lasting cause, such as a missing write
-  permission. A launch that gives up marks no trial as failed.
+- The launch gives up if no epoch is completed for `PATIENCE_SECONDS`. If it has completed no epoch at all, and all
+  faults have the same lasting cause (such as a missing write permission), it gives up after `LASTING_PAUSES` pauses.
+  A launch that gives up marks no trial as failed.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class Faults:
         return [NodeTakenBack(time=time, node=node, host=host) for node, host in due.items()]
 
     def is_due(self, key: str) -> bool:
-        """Check if the trial has waited long enough after its own faults to run now."""
+        """Check if the trial may run now: its wait is over, and it is not set aside."""
         return not self.is_set_aside(key) and self._clock() >= self._trials[key].not_before
 
     def is_set_aside(self, key: str) -> bool:
@@ -119,7 +118,7 @@ class Faults:
         return self._trials[key].counted_faults > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
-        """Check if the failure ends the trial: an error of its method, or more than `max_failures` memory faults."""
+        """Check if the failure ends the trial: a method error, or the memory fault after `max_failures` others."""
         if failure.cause == "memory":
             return sum(earlier.cause == "memory" for earlier in self._trials[key].failures) >= self.max_failures
         return failure.cause == "method"
@@ -155,7 +154,7 @@ class Faults:
     def _is_everywhere(self, running: int) -> bool:
         """Check if the last report from every node is a fault.
 
-        Faults of a single trial are ignored while other trials run.
+        While other trials run, the faults of a single trial are ignored.
         """
         at_fault = {failure.node for _, failure in self._in_a_row}
         trials = {key for key, _ in self._in_a_row}

@@ -72,7 +72,7 @@ class ArmProgress:
 
     @property
     def confirm_trials_to_start(self) -> int:
-        """The number of confirm trials still to start: all confirm trials if the arm's search still continues."""
+        """The number of confirm trials still to start. While the arm's search continues, all confirm trials count."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
 
     @property
@@ -141,7 +141,7 @@ class StudyProgress:
 
     @property
     def total_trials(self) -> int:
-        """The number of trials that will have ended when this launch is done, as far as is known now."""
+        """The expected number of ended trials at the end of this launch."""
         to_start = sum(
             arm.search_trials_to_start + arm.confirm_trials_to_start
             for arm in self.launched
@@ -178,13 +178,13 @@ class StudyProgress:
 
     @property
     def failures(self) -> list[Record]:
-        """The records of failed trials, except trials that run again and confirm trials of a former winner."""
+        """The records of failed trials, without the confirm trials of a former winner."""
         trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
     @property
     def missing(self) -> dict[str, str]:
-        """The names of incomplete arms, with descriptions of the results that these arms lack."""
+        """The results that each incomplete arm lacks, by the arm's name."""
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def count_examples_per_epoch(self, arm: ArmProgress) -> int:
@@ -210,11 +210,11 @@ class StudyProgress:
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Check if the starting model of the arm exists; a backbone always exists."""
+        """Check if the arm's starting model exists. An arm that starts from a backbone can always start."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.find_start(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Check if the arm has trials to start, now or when the arm that provides its starting model has finished."""
+        """Check if the arm has trials to start, perhaps after a wait for its starting model."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))

@@ -1,8 +1,8 @@
 """The next configuration of an arm (a method on a task), which Optuna proposes from the arm's earlier trials.
 
 Each proposal depends only on the journal. For each proposal, the sampler is created anew, with a seed derived from the
-arm and the number of earlier trials. A search continued from the journal therefore makes the same proposals as one that
-never stopped. If a sampler keeps state between trials, all earlier trials are first replayed.
+arm and the number of earlier trials. So an interruption of the search does not change the proposals. If a sampler keeps
+state between trials, all earlier trials are first replayed.
 """
 
 from __future__ import annotations

@@ -66,9 +66,8 @@ class Scheduler:
     ):
         """Start from the state that the journal holds.
 
-        A trial starts only if it fits into the limit `max_gpu_hours` (see `GpuBudget`) and `launched` names its arm.
-        `max_gpu_hours` is None without a limit, and `launched` is None for all arms. `provenance` describes the code of
-        the launch.
+        `max_gpu_hours` is the limit on GPU time (see `GpuBudget`); None means no limit. `launched` names the arms to
+        run; None means all arms. `provenance` describes the code of the launch.
         """
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
@@ -115,14 +114,14 @@ class Scheduler:
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
 
     def find_reopenable(self, *, asked: bool) -> dict[str, Reopening]:
-        """For each failed trial that this launch should run again, map its key to the reason; see `reopen_failed`."""
+        """Map the key of each failed trial that should run again to the reason; see `reopen_failed`."""
         launched = {arm.arm.name for arm in self.progress.launched}
         failures = [record for record in self.progress.failures if record.arm in launched]
         reasons = {record.key: "asked" if asked else find_change(record, self.provenance) for record in failures}
         return {key: reason for key, reason in reasons.items() if reason}
 
     def find_arms_of_other_code(self) -> list[str]:
-        """List the arms that have at least one trial trained with code other than this launch's code."""
+        """List the arms in which a trial was trained with different code than this launch has."""
         trained = [record for arm in self.progress.arms for record in arm.facts.records if record.epochs]
         return list(dict.fromkeys(record.arm for record in trained if find_change(record, self.provenance) == "code"))
 
@@ -210,9 +209,8 @@ class Scheduler:
         `others` is True if another node may have the right code and data; the trial will then run there.
 
         Raises:
-            ValueError: no other node may have the right code and data. The error is also raised if the worker's digests
-                of data or files are the only difference from the arm's first worker, because it is then unknown which
-                worker has the right data.
+            ValueError: no other node may have the right code and data, or only the digests of tokenised data or of
+                backbone files differ. In the second case, it is unknown which worker has the right data.
         """
         trial = self.facts.trials[key]
         expected = self.make_expected_attestation(trial)
@@ -256,8 +254,8 @@ class Scheduler:
     def end(self, key: str, *, failure: Failure | None = None, predictions_digest: str | None = None) -> Record:
         """Write the end of a trial to the journal and return the trial's record.
 
-        The status is failed if `failure` is given, otherwise stopped if ASHA stopped the trial, otherwise completed.
-        `predictions_digest` is the digest of the trial's file of predictions; None if there is no file.
+        The status is "failed" if `failure` is given, "stopped" if ASHA stopped the trial, and else "completed".
+        `predictions_digest` is the digest of the trial's predictions file; None if there is no file.
         """
         trial = self.facts.trials[key]
         status: Status = "failed" if failure else "stopped" if trial.stopped_at is not None else "completed"
@@ -357,7 +355,7 @@ def specify_arm(
 ) -> TrialSpec:
     """Make the specification of a trial that starts from the backbone.
 
-    If `reads_dev` is true, the trial reports dev scores even if the plan selects on a slice of train (`holdout`).
+    If `reads_dev` is true, the trial reports dev scores. Otherwise, it does so only if the plan selects on dev.
     """
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(

@@ -1,4 +1,4 @@
-"""Turns exceptions and lost processes into `Failure`s. A cause is, for example, the method or the machine."""
+"""Turns exceptions and lost processes into `Failure`s with a cause, such as the method or the machine."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reaso
 def build_failure(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
     """Build the `Failure` for an exception that interrupted a trial or a pretraining in this process.
 
-    `node` is the id of this node. `module` is the module of the method or objective. If the method caused the
-    exception, the error gives a file and line, in `module` if possible.
+    `node` is the id of this node. `module` is the module of the method or objective. If the method is the cause, the
+    error names a file and a line.
     """
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
@@ -47,7 +47,7 @@ def build_failure(error: Exception, *, node: str | None, module: str | None = No
 
 
 def format_place(error: Exception, module: str) -> str:
-    """Format folder, file and line of the deepest frame in the file of `module`; if there is none, of any file."""
+    """Format the place where an error arose (folder, file and line), if possible in the file of `module`."""
     frame = (select_frames(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
@@ -55,8 +55,8 @@ def format_place(error: Exception, module: str) -> str:
 def lost_process(error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] = {}) -> Failure:
     """Build the `Failure` for a lost process.
 
-    The cause is "preemption" if `is_preempted` or if the node of the process was lost, else "machine". `node` is the
-    last node that the process reported from. `lost_nodes` maps Ray's ids of lost nodes to their hosts.
+    The cause is "preemption" if `is_preempted` is true or the node was lost; otherwise, it is "machine". `node` is the
+    node of the last report from the process. `lost_nodes` maps Ray's ids of lost nodes to hosts.
     """
     match = _LOST_NODE.search(error)
     node = match["node"] if match else node

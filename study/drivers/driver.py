@@ -81,7 +81,7 @@ class Driver(ABC):
         self._node_of: dict[str, str | None] = {}  # work id -> node of its last message
 
     def run(self) -> None:
-        """Run trials until no trial or no time is left, or, after Ctrl-C, until the running trials are saved."""
+        """Run trials until none is left or the time is over. After Ctrl-C, stop when the running trials are saved."""
         with launch_marks(self._storage, self._folder) as self._marks, handle_signals(self._drain):
             self.on_progress(self)
             try:
@@ -135,7 +135,7 @@ class Driver(ABC):
 
     @property
     def awaited(self) -> str:
-        """A description of what workers do while the launch prepares the first trial; empty afterwards."""
+        """A description of what workers do before the first trial starts; empty afterwards."""
         if self._smoke.are_over:
             return ""
         if self._training and self._smoke.specs:
@@ -243,7 +243,7 @@ class Driver(ABC):
         )
 
     def _assign_trial(self, trial: TrialFacts) -> AssignedTrial:
-        """Describe a trial for its worker, with the address of its files."""
+        """Make the message that assigns a trial to a worker."""
         spec = specify_trial(self.scheduler.plan, self.scheduler.facts, trial)
         if spec.start is not None and trial.start is not None:
             spec = replace(spec, start=find_model_address(spec.start, folder=self._folder, key=trial.start))
@@ -287,12 +287,10 @@ class Driver(ABC):
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Change the cause of a failure from "node" to "machine" if the launcher cannot see the storage.
-
-        The node is then not to blame.
+        """Change the cause of a failure from "node" to "machine" if the launcher cannot see the storage either.
 
         Raises:
-            ValueError: if only this node cannot see the storage, and no other node is available.
+            ValueError: if the launcher can see the storage, and no other node is available.
         """
         if failure.cause != "node":
             return failure
@@ -346,7 +344,7 @@ def end_trial(
 
 
 def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
-    """End the trials that reported their last epoch to a launch that died; restart a trial if its files are missing."""
+    """End the trials that had reported their last epoch when a launch died; restart those with missing files."""
     for trial in scheduler.progress.unsettled:
         try:
             end_trial(scheduler, trial, storage=storage, folder=folder)

@@ -15,9 +15,9 @@ WAIT_SECONDS = 0.2  # longest wait for a message before other checks run
 
 
 class LocalDriver(Driver):
-    """A driver whose workers are child processes. Each process uses one slot of the machine.
+    """A driver that runs each worker in a child process.
 
-    There are as many slots as trials fit on the machine at a time. The work ids are the numbers of the slots. The
+    The machine has one slot for each trial that can run at the same time. A work id is the number of a slot. The
     process of a slot is reused for the next trial.
     """
 

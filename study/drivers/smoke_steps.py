@@ -1,7 +1,7 @@
 """Smoke steps: one training step of each arm before any trial, so that a bug in a method ends the launch at once.
 
 The step uses a few rows of mini-GLUE, because tokenising a large task would delay all trials. Only failures that the
-method causes end the launch. Other failures would also occur in trials, which are then retried.
+method causes end the launch.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class SmokeStepsFailed(ValueError):
     """The error that ends a launch because the methods of some arms failed in their smoke step."""
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
-        """Take mappings from arm names to failures and to specs; the message gives the first failure."""
+        """Take the failures and the specs by arm name; the message gives the first failure."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
         super().__init__(f"{list_first([*failures], 1)}: {first.error} (in the first training step, before any trial)")
 
 
 class SmokeSteps:
-    """The smoke steps of a launch. Each worker then runs trials in the same process, so modules are imported once."""
+    """The smoke steps of a launch, which each worker runs before its first trial."""
 
     def __init__(self, scheduler: Scheduler, *, slots: int):
-        """Split the steps into one part per worker that the trials need. An empty part only starts its worker."""
+        """Split the steps into one part per worker. A worker with an empty part runs no smoke step."""
         arms = find_untried_arms(scheduler.progress, scheduler.provenance)
         # By arm name. If all arms have trained with this code, this is empty, and the workers only start.
         self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
@@ -46,7 +46,7 @@ class SmokeSteps:
 
     @property
     def are_over(self) -> bool:
-        """True if every part of the steps has been run, or was lost with its process."""
+        """True if no part of the steps is left to hand out or still running."""
         return not (self.parts or self._held)
 
     def next_part(self, work_id: str) -> dict[str, TrialSpec] | None:
@@ -67,16 +67,14 @@ class SmokeSteps:
             raise SmokeStepsFailed(report.failures, self.specs)
 
     def drop_part(self, work_id: str) -> None:
-        """Drop the part of a lost process without a retry.
-
-        If a method killed the process, the method's trials will fail too."""
+        """Drop the part of a lost process without a retry."""
         self._held.discard(work_id)
 
 
 def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
-    """List those arms of this launch that have trials to run but have not trained with this code.
+    """List the arms that have trials to run, but no trial that was trained with this code.
 
-    Arms that repeat another arm's search are left out, because their method is the same.
+    Arms that repeat the search of another arm are left out.
     """
     return [
         arm.arm

@@ -70,7 +70,7 @@ class TrialProcess:
         """Wait for the answer to a step.
 
         Raises:
-            ProcessLost: if the process has ended, or an exception is about to end it.
+            ProcessLost: if the process has ended, or has reported an exception that ends it.
         """
         try:
             received = self.connection.recv_bytes()
@@ -144,7 +144,7 @@ def _work(connection: Connection) -> None:
 def _end_with_launch(launch: int) -> None:
     """Have the kernel kill this process when the launch ends; exit if the launch has already ended.
 
-    On systems other than Linux, this process ends only after its current step.
+    Only Linux can do this. On other systems, the process ends after its current step.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -74,8 +74,7 @@ class TuneDriver(Driver):
         """Return the next trial as a Ray configuration, or None if there is none at present.
 
         Every free slot gets a trial, including slots that an autoscaler would add. If all slots are busy, one trial
-        waits for the next free slot. Ray alone would start one actor at a time, and would discard the new actor if the
-        actor of another trial became free first.
+        waits for the next free slot. Ray alone would start one actor at a time.
         """
         if len(self._waiting) >= max(1, self._count_slots() - len(self._training)):
             return None
@@ -102,25 +101,25 @@ class TuneDriver(Driver):
 
     @property
     def _waits_for_others(self) -> bool:
-        """True if an actor that has run its smoke steps must wait for the smoke steps of other actors.
+        """True if an actor must wait for the smoke steps of other actors.
 
-        Otherwise, Ray would discard this actor (because no trial is pending) or an actor that is still starting.
+        Otherwise, Ray would discard actors before the first trial.
         """
         is_under_way = not self._smoke.are_over and not self._smoke.parts
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
-        """Record that a trial has an actor. After Ctrl-C, the launch does not wait for the trial."""
+        """Record that a trial has an actor. The launch does not wait for trials that begin after Ctrl-C."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
     def return_unplaceable(self) -> list[str]:
-        """Give waiting trials back to the study's scheduler if they avoid every node that has room.
+        """Return unplaceable trials to the study's scheduler, and list their Ray ids.
 
-        Return the Ray ids of these trials. The caller must then make Ray drop them.
-        Nodes are checked every `LOOK_SECONDS`.
+        An unplaceable trial waits, but must avoid every node with room. The caller must make Ray drop it. Nodes are
+        checked every `LOOK_SECONDS`.
         """
         if time.monotonic() < self._next_placing or not any(self._waiting.values()):
             return []

@@ -77,7 +77,7 @@ class Worker:
 
 
 def _set_threads(number: int) -> None:
-    """Set the number of torch's threads; if torch is missing, do nothing, because each trial reports the error."""
+    """Set the number of torch's threads; do nothing if torch cannot be imported."""
     try:
         import torch
     except (ImportError, OSError):
@@ -93,7 +93,7 @@ def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | 
 
 
 def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
-    """Try one training step. Return the failure if the method caused a failure, or else None."""
+    """Try one training step; return a failure that the method caused, or None."""
     try:
         from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
@@ -116,11 +116,10 @@ def run_trial(
 ) -> Generator[News | Steps, None, None]:
     """Run a trial, and yield the news of each epoch. Within an epoch, yield the progress every `PAUSE_SECONDS`.
 
-    A trial that is resumed yields the rows of its earlier epochs again. An exception becomes a failure in the last
-    news, unless it makes the process unusable.
+    A trial that is resumed yields the rows of its earlier epochs again. The last news reports an exception as a
+    failure. A CUDA error is raised instead, because it makes the process unusable.
 
-    The trial's folder is locked until the generator is closed. The lock is not taken before the first `next`, because
-    Ray discards some actors before they train.
+    The trial's folder is locked from the first `next` until the generator is closed.
 
     Args:
         assigned: the trial.
@@ -199,7 +198,7 @@ def _train_epoch(run: TrainingRun, key: str) -> Iterator[Steps]:
 
 
 def _compute_outcome(run: TrainingRun, place: TrialPlace, folder: Path, predictions: str | None) -> Outcome:
-    """Return the run's outcome; if `predictions` is given (confirm trials), store the model and measure its latency."""
+    """Return the run's outcome. For a confirm trial (with `predictions`), store the model and measure its latency."""
     if predictions is None:
         return replace(run.outcome(), model=None)
     target = folder / predictions
@@ -211,10 +210,10 @@ def _compute_outcome(run: TrainingRun, place: TrialPlace, folder: Path, predicti
 
 
 class Clock:
-    """Measures wall-clock seconds and GPU seconds (seconds times GPUs) of a trial, over all its processes."""
+    """Measures the wall-clock seconds and the GPU seconds (seconds times GPUs) of all processes of a trial."""
 
     def __init__(self, path: Path, *, gpus: float):
-        """Continue from the file, if it exists; `gpus` is the number or fraction of GPUs held."""
+        """Continue from the times in the file, if it exists; `gpus` is the trial's number or fraction of GPUs."""
         self._path, self._gpus = path, gpus
         try:
             before = json.loads(path.read_text())
@@ -229,6 +228,6 @@ class Clock:
         return self._before[0] + seconds, self._before[1] + seconds * self._gpus
 
     def save(self) -> None:
-        """Write both times to the file."""
+        """Write the wall-clock seconds and the GPU seconds to the file."""
         wall_seconds, gpu_seconds = self.read()
         write_json(self._path, {"wall_seconds": wall_seconds, "gpu_seconds": gpu_seconds})

@@ -140,7 +140,7 @@ def test_model_that_answers_otherwise_is_found(tmp_path: Path, capsys: pytest.Ca
     arrays = right_answers(study, best, share=0.3)
     np.savez(study / "predictions" / f"{best.key}.npz", **arrays)
     assert has(verify(study, again=1), "differs from the predictions of the stored model of pabee/sst2 confirm seed 43")
-    with pytest.raises(ValueError, match=f"--again 2: {study} has 1 stored model to run again"):
+    with pytest.raises(ValueError, match=f"--again 2: {study} has 1 stored model"):
         verify(study, again=2)
 
 

@@ -111,7 +111,7 @@ def test_again_without_stored_models_is_an_error(study: Path, capsys: pytest.Cap
     for path in study.glob("trials/*/*/model.safetensors"):
         path.unlink()
     assert main([str(study), "--again", "1"]) == 2
-    assert capsys.readouterr().err == f"analysis.verify: --again 1: {study} has no stored models to run again\n"
+    assert capsys.readouterr().err == f"analysis.verify: --again 1: {study} has no stored models\n"
 
 
 def test_missing_journal_is_a_difference(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(stu
     for fact in (
         row.key,
         "| study | mine |",
-        "Seed 43 may be the best of several seeds",
+        "Seed 43 may have been chosen for these scores",
         "c0de",
         "0123abc",
         "torch 2.13.0",
