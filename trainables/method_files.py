@@ -42,9 +42,9 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         return {_name(stem): _digest(self.for_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def for_method(self, method: str) -> dict[str, str]:
-        """Return the texts of the method's file, its search space's file and all `_*.py` files, by file name.
+        """Map the method's two files and all `_*.py` files to their texts.
 
-        The result is empty unless the folder has both files of the method.
+        The result is empty if the folder lacks one of the two files.
         """
         stem = _stem(method)
         if not all(self.pairs.get(stem, (False,))):
@@ -68,7 +68,7 @@ class MethodFile:
     path: str  # path as messages print it
 
     def format_place(self, name: str) -> str:
-        """Format `path:line` of the line that defines `name`, or only the path if no line defines it."""
+        """Format `path:line` of the definition of `name`, or only the path if there is none."""
         match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
 
@@ -135,8 +135,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 def _suggest_folder(place: str | Path) -> str:
     """Suggest the folder that the user probably meant, as in `; did you mean mine/methods?`.
 
-    If `place` is the folder of a task, suggest its parent folder. If `place` is a file, suggest the file's folder if
-    this folder has methods. Otherwise, suggest the first subfolder with methods. If there is none, return "".
+    This is the parent of a task's folder, or a nearby folder with methods. If there is none, return "".
     """
     folder = Path(place)
     if (folder / "task.toml").is_file():
@@ -191,14 +190,14 @@ def locate_files(method: str) -> tuple[MethodFile, MethodFile]:
 
 
 def place_of_function(function: Callable[..., object], method: str) -> str | None:
-    """Return `path:line` of a function from a method's two files, or None if the function is defined elsewhere."""
+    """Return `path:line` of a function, or None if it is not defined in the method's two files."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     file = next((each for each in locate_files(method) if code and _is_same_file(code.co_filename, each.path)), None)
     return f"{file.path}:{code.co_firstlineno}" if file and code else None
 
 
 def describe_error(error: Exception, method: str) -> str:
-    """Describe an error in a method's code in one line of text, with the file and its line number if they are known."""
+    """Describe an error in a method's code in one line of text, with `path:line` if known."""
     place = next((place for file in locate_files(method) if (place := _find_place(error, file.path))), None)
     if place is None:
         return str(error) if isinstance(error, ValueError) else f"{locate_files(method)[0].path}: {format_error(error)}"
@@ -206,7 +205,7 @@ def describe_error(error: Exception, method: str) -> str:
 
 
 class _Included(MetaPathFinder, ExecutionLoader):
-    """An import finder that loads the included folder's modules from the texts in `IncludedMethods`."""
+    """An importer for the modules of the included folder. Their texts come from `IncludedMethods`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -233,7 +232,7 @@ class _Included(MetaPathFinder, ExecutionLoader):
 
 
 def _list_pairs() -> dict[str, tuple[bool, bool]]:
-    """Map this project's methods and the included methods to two flags each, as `IncludedMethods.pairs` does."""
+    """Do the same as `IncludedMethods.pairs` for this project's methods and the included methods together."""
     return _list_package_pairs() | ({} if _included is None else _included.pairs)
 
 
@@ -245,9 +244,9 @@ def _list_package_pairs() -> dict[str, tuple[bool, bool]]:
 
 
 def _pair(stems: set[str], spaces: set[str], read: Callable[[str], str]) -> dict[str, tuple[bool, bool]]:
-    """Map each method to two flags: whether its file is in `stems`, and whether its search space is in `spaces`.
+    """Map each method to two flags: whether it is in `stems`, and whether it is in `spaces`.
 
-    A file without a search space is a method only if its text, which `read` returns, defines a method.
+    A file without a search space counts only if its text, `read(stem)`, defines a method.
     """
     methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(read(stem))}
     return {stem: (stem in stems, stem in spaces) for stem in sorted(spaces | methods)}
@@ -269,7 +268,7 @@ def _stem(method: str) -> str:
 
 
 def _find_place(error: BaseException, path: str) -> str | None:
-    """Return `path:line` of the last line of the error's traceback that is in the file `path`, or None."""
+    """Return `path:line` of the traceback's last line in the file `path`, or None."""
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if _is_same_file(frame.filename, path)]
     return f"{path}:{numbers[-1]}" if numbers else None

@@ -1,7 +1,7 @@
 """PABEE: an example exits when each of `patience` layers in a row agrees with the layer below. arXiv:2006.04152.
 
-Every layer has its own linear classifier, and all layers share the encoder's pooler. In the training loss, the losses
-of deeper layers have larger weights. Training follows the PABEE baseline of the PALBERT paper (arXiv:2204.03276). The
+Every layer has a linear classifier, and all layers share the encoder's pooler. In the training loss, deeper layers have
+larger weights. Training follows the PABEE baseline of the PALBERT paper (arXiv:2204.03276). The
 original is JetRunner/PABEE at 6080b3e (run_glue.py, finetune_albert.sh, patience_infer_albert.sh,
 pabee/modeling_albert.py).
 """

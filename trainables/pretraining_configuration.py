@@ -1,6 +1,6 @@
 """The configuration of a pretraining run, and the run's report after each epoch.
 
-This module does not import torch. No field has a default: all values of a run come from `search_spaces/objectives/`,
+This module does not import torch. No field has a default. All values of a run come from `search_spaces/objectives/`,
 which cites the source of each value.
 """
 
@@ -53,10 +53,10 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     def examples_at_once(self, processes: int) -> int:
         """Compute how many examples each process handles at once.
 
-        A batch has `gradient_accumulation` equal parts, and the processes share the examples of each part equally.
+        A batch has `gradient_accumulation` equal parts. The processes share each part equally.
 
         Raises:
-            ValueError: if the processes cannot share the examples of a part evenly.
+            ValueError: if the processes cannot share a part equally.
         """
         part = self.batch_size // self.gradient_accumulation
         if part % processes:
@@ -78,7 +78,7 @@ class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
     generator_intermediate_size: AtLeastOne
 
     def __post_init__(self) -> None:
-        """Check that the generator's hidden size is divisible by its number of heads."""
+        """Check that `generator_heads` divides `generator_hidden_size`."""
         super().__post_init__()
         if self.generator_hidden_size % self.generator_heads:
             raise ValueError(

@@ -1,6 +1,6 @@
 """Converts plain values to typed values.
 
-An error message names the wrong field, its value and the allowed values in one line. All data from files, other
+An error message gives the wrong field, its value and the allowed values in one line. All data from files, other
 processes and users pass through this module. The module does not import torch.
 """
 
@@ -74,7 +74,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _explain(message: str, kind: Any, value: object) -> str:
-    """Rewrite an error message of msgspec, to give the field's name, its value and the allowed values."""
+    """Rewrite an error message of msgspec: give the field's name, the value and the allowed values."""
     rule, _, path = message.partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
     field = _find_type(kind, names, value)
@@ -141,10 +141,9 @@ def _list_members(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 
 
 def _name_both_bounds(allowed: str, kind: inspect.Type) -> str:
-    """Replace the bound in a phrase such as `a number <= 1.0` by both bounds of the number type.
+    """Add the other bound of the number type to a phrase such as `a number <= 1.0`.
 
-    The phrase comes from msgspec, which names only the violated bound. The upper bound `MOST` is not added, because
-    all counts have it.
+    The phrase comes from msgspec, which names only the violated bound. The bound `MOST` is not added.
     """
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
     of_members = [(sign, getattr(member, name, None)) for member in _list_members(kind) for name, sign in signs.items()]

@@ -32,14 +32,14 @@ class HubUnreachable(ValueError):
 
 
 class Unusable(ValueError):
-    """Raised when a backbone or tokenizer exists but cannot be used on any machine, so a retry would not help."""
+    """Raised when a backbone or tokenizer exists but cannot be used on any machine."""
 
 
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
-    """Call `look`, which may need the hub, and return its result; if the hub is unreachable, return "unknown".
+    """Return the result of `look`, or "unknown" if the hub is unreachable.
 
-    `what` names the thing to check. If the hub is unreachable, `what` is added to the list `unchecked`. If `what` is
-    already on the list, `look` is not called, because waiting for an unreachable hub is slow.
+    If the hub is unreachable, the name `what` is added to the list `unchecked`. If `what` is already on the list,
+    `look` is not called.
 
     Raises:
         HubUnreachable: if the hub is unreachable and `unchecked` is None.
@@ -59,7 +59,7 @@ def go_offline_if_unreachable() -> None:
     """Check whether the hub can be reached. Call this before any other request to the hub.
 
     If the hub does not answer within a few seconds, this process uses only the local cache for a minute, as with
-    HF_HUB_OFFLINE=1. Without this check, the libraries would retry each request six times, for up to half a minute.
+    HF_HUB_OFFLINE=1. Without this check, the libraries would retry each request for up to half a minute.
     """
     global _next_attempt
     from huggingface_hub import constants, get_session
@@ -128,9 +128,9 @@ def _hash(file: Path, size: int, modified: int) -> str:
 
 
 def cache_folder() -> Path:
-    """Find the cache folder for tokenised data, which all trials and studies of a machine share.
+    """Find the cache folder for tokenised data. All trials and studies of a machine share this folder.
 
-    The cache folder is in the first writable folder among $XDG_CACHE_HOME, ~/.cache and the temporary folder.
+    The folder is in the first writable folder among $XDG_CACHE_HOME, ~/.cache and the temporary folder.
 
     Raises:
         OSError: if none of these folders is writable.
@@ -155,10 +155,10 @@ def _print_once(line: str) -> None:
 
 
 def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
-    """Return the cache's folder for `content`; if it is missing or damaged, let `fill` write it first.
+    """Return the cache's folder for `content`. If the folder is missing or damaged, `fill` writes it first.
 
-    Other processes that need the folder wait until it is complete. The folder's name is a hash of `content`. The folder
-    also holds the digests of its files, which show whether a file is damaged.
+    Other processes that need the folder wait until it is complete. The folder's name is a hash of `content`. Digests in
+    the folder show whether a file is damaged.
     """
 
     def fill_with_digests(folder: Path) -> None:

@@ -12,7 +12,7 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
     Args:
         menu: the allowed names.
         what: what the names stand for, e.g. "method" or "task"; error messages mention it.
-        known: names that exist but are not allowed here; for them, the error suggests no other name.
+        known: names that exist but are not allowed here. The error suggests no other name for them.
 
     Raises:
         ValueError: if the name is not allowed; the message lists the allowed names.
@@ -29,7 +29,7 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
 def unknown_name_error(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
     """Build the error for a name that is not in `menu`, the allowed names.
 
-    The error suggests the nearest allowed name, unless the name is in `known`.
+    The error suggests the nearest allowed name. It suggests none for a name in `known`.
     """
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"

@@ -1,9 +1,9 @@
 """Encoders that run one layer at a time, for every model family.
 
-The modules are those of `transformers` or, for ShareBERT, of this package. Only the loop over the layers is new; a
-function for each family finds the modules in a model. With the same weights, running all layers gives the same output
-as the `transformers` model. Attention is PyTorch's scaled_dot_product_attention or Nystrom attention. Encoders with a
-large hidden size run without pads (`token_states.py`).
+The modules are those of `transformers` or, for ShareBERT, of this package. Only the loop over the layers is new. With
+the same weights, running all layers gives the same output as the `transformers` model. Attention is PyTorch's
+scaled_dot_product_attention or Nystrom attention. Encoders with a large hidden size run without pads
+(`token_states.py`).
 `pool` computes what the family's sequence classifier feeds to its last dropout and linear layer: tanh(dense([CLS]))
 for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
 dense(norm([CLS])) for ShareBERT.
@@ -108,17 +108,17 @@ class LayerwiseEncoder(nn.Module):
         return TokenStates(hidden, states.mask)
 
     def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
-        """Run the second half of layer `index` on the output of its first half."""
+        """Run the second half of layer `index` on `attended`, the output of `attend`."""
         return TokenStates(self._run_feed_forward(index, attended.hidden), attended.mask)
 
     def first_after(self, index: int, attended: TokenStates) -> Tensor:
-        """Run the second half of layer `index` on first tokens only; return their states, (batch, hidden)."""
+        """Run the second half of layer `index` on the first tokens only; return the result, (batch, hidden)."""
         return self._run_feed_forward(index, attended.first())
 
     def first_of_last(self, states: TokenStates) -> Tensor:
         """Run the last layer on `states`, and return the first tokens' states, (batch, hidden).
 
-        If `first_tokens_alone` is true, attention computes the queries of the first tokens only.
+        If `first_tokens_alone` is true, attention skips the outputs of all other tokens.
         """
         last = self.num_layers - 1
         if not self.first_tokens_alone:
@@ -130,7 +130,7 @@ class LayerwiseEncoder(nn.Module):
         return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
     def pool(self, first: Tensor, pooler: nn.Module | None = None) -> Tensor:
-        """Pool the [CLS] states of any layer, (..., hidden), with `pooler` or else the encoder's own pooler."""
+        """Pool the [CLS] states of a layer, (..., hidden). If `pooler` is None, use the encoder's pooler."""
         output = nn.functional.dropout(self.final_norm(first), self.pooler_dropout, self.training)
         return self.activation((pooler or self.pooler)(output))
 
@@ -168,7 +168,7 @@ def _albert(model: Any, num_layers: int) -> _Parts:
 
 
 def _attend_in_group(group: Any, hidden: Tensor, mask: Any) -> Tensor:
-    """Run the inner layers of an ALBERT group up to the attention of the last inner layer."""
+    """Run an ALBERT group up to the attention of the group's last layer."""
     *below, last = group.albert_layers
     for layer in below:
         hidden = layer(hidden, mask)
@@ -228,8 +228,8 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     """Make a layerwise encoder that shares the weights of a `transformers` model.
 
     Args:
-        model: a base model or a sequence classifier of one of `FAMILIES`, with SDPA or Nystrom attention. If it has no
-            pooler (base models of ELECTRA and RoBERTa), a new one is initialised with PyTorch's global generator.
+        model: a base model or a sequence classifier of one of `FAMILIES`, with SDPA or Nystrom attention. A
+            missing pooler (base models of ELECTRA and RoBERTa) is initialised with PyTorch's global generator.
         num_layers: number of layers to use, counted from the first; 0 means all layers.
 
     Raises:
@@ -252,7 +252,7 @@ def _find_pooler(model: Any) -> nn.Linear:
 
 
 def _read_dropout(model: Any) -> float:
-    """Read the dropout rate of the classifier or, if unset, of the hidden states, as `transformers` does."""
+    """Read the dropout rate of the classifier, or of the hidden states if the classifier has none."""
     rate = model.config.classifier_dropout
     return model.config.hidden_dropout_prob if rate is None else rate
 
@@ -270,7 +270,7 @@ def initialised(linear: nn.Linear, standard_deviation: float = 0.02) -> nn.Linea
 
 
 def one_kernel_gelu(model: nn.Module) -> None:
-    """Replace the `gelu_new` of `transformers`, a tanh approximation in eight operations, by PyTorch's single kernel.
+    """Replace `gelu_new` of `transformers` (eight operations) by PyTorch's single kernel.
 
     The values are the same up to rounding.
     """

@@ -1,4 +1,4 @@
-"""Loads encoders and tokenizers from the hub or a folder, and builds those of untrained backbones."""
+"""Loads encoders and tokenizers from the hub or a folder, and builds untrained ones."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
 
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
-    """Load a tokenizer, given the names of its files; `vocab.txt` alone means BERT, `spiece.model` alone ALBERT."""
+    """Load a tokenizer. Without a configuration, the family follows from the name of the vocabulary file."""
     if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
         return AutoTokenizer.from_pretrained(place, revision=revision)
     if "spiece.model" in files:
@@ -110,7 +110,7 @@ _IN_PLAIN_WORDS = {  # text in a library's message -> replacement; the message a
 
 @contextlib.contextmanager
 def _explaining_errors(kind: str, name: str) -> Iterator[None]:
-    """Turn errors about the content of files into `Unusable`; memory, disk and hub errors pass unchanged."""
+    """Turn errors about the content of files into `Unusable`; raise memory, disk and hub errors unchanged."""
     try:
         yield
     except Exception as error:  # the libraries that read such files raise many types
@@ -192,7 +192,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load the backbone's weights into the encoder that pretraining saves; set how all encoders compute attention."""
+    """Load the backbone's weights into `model.kept`, and set the attention of all encoders in the model."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         weights = _load_model(backbone, config).state_dict()
@@ -206,7 +206,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hide progress bars and warnings, such as the one about pretraining heads that are not loaded."""
+    """Hide the progress bars and warnings of `transformers` inside the context."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

@@ -70,9 +70,9 @@ def nystrom_attention(
 
 
 def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
-    """Approximate the inverses of matrices (..., n, n), whose rows sum to 1, by the paper's iteration.
+    """Approximate the inverses of matrices (..., n, n) by the paper's iteration. Each row must sum to 1.
 
-    `linalg.pinv` is unsuitable: similar landmarks make a matrix nearly singular, and its exact inverse has huge values.
+    `linalg.pinv` is unsuitable: similar landmarks make a matrix nearly singular, and the exact inverse has huge values.
     """
     with torch.autocast(matrices.device.type, enabled=False):  # bfloat16 would end far from the inverse
         exact = matrices.to(torch.promote_types(matrices.dtype, torch.float32))
@@ -89,7 +89,7 @@ def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedM
     """Switch a model to the attention in `config`, and return the model.
 
     Nystrom attention adds convolutions with weights 0; no other weight changes. Its settings are stored in the model's
-    configuration, under the names that `transformers` uses for Nystromformer. Saving the model saves the convolutions.
+    configuration, under Nystromformer's names. Saving the model saves the convolutions.
     """
     if config.attention != "nystrom":
         return model

@@ -1,9 +1,8 @@
 """The hidden states of a batch's tokens between two layers, padded or packed.
 
 Except for attention, a layer processes each token separately and needs no pads. Packed states therefore hold only the
-real tokens of all examples, end to end. `without_waste` unpacks them for attention: on a GPU into the whole batch with
-pads, on a CPU into one group for each text length, which needs no pads. If only the first tokens' states are needed,
-attention computes only these.
+real tokens of all examples, end to end. `without_waste` unpacks the states for attention: on a GPU into the padded
+batch, on a CPU into one group of examples for each text length.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Places:
 
     @classmethod
     def _keep_order(cls, mask: Tensor) -> Places:
-        """Keep all examples in one part, in order, because sorting them by length would have to wait for the GPU."""
+        """Keep all examples in one part, in order. Sorting by length would have to wait for the GPU."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         batch, _, _, tokens = mask.shape
@@ -97,13 +96,13 @@ class Places:
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """A mask for queries of first tokens only. It holds all tokens' states, which give the keys and values."""
+    """A mask for attention from the first tokens only. It also holds all tokens' states, for keys and values."""
 
     hidden: Tensor  # as in `TokenStates`
     mask: Tensor | Places
 
     def keys_and_values(self, module: Any) -> tuple[Tensor, Tensor]:
-        """Compute keys and values, (batch, heads, tokens, head size), with an attention module of `transformers`."""
+        """Compute the keys and values, (batch, heads, tokens, head size), with the attention module."""
         size = module.num_attention_heads, -1
         states = (linear(self.hidden).unflatten(-1, size) for linear in (module.key, module.value))
         key, value = (of_all if isinstance(self.mask, Tensor) else self.mask.padded(of_all) for of_all in states)

@@ -1,10 +1,9 @@
 """Exit rules that use only the layers' logits. They apply to any model with a classifier on each layer.
 
-p_j is the softmax of layer j's logits, H its entropy in nats, C the number of classes. Each rule was published with its
-own training method; here it also applies to models trained otherwise, and to predictions files. All rules except
-`FixedLayer` support only classification. Numbers are rounded to `DECIMALS` decimals before they are compared with a
-threshold: float16 logits often give exactly the threshold, and the last digits of a logarithm depend on the library
-(PyTorch or NumPy) and the batch size.
+p_j is the softmax of layer j's logits, H is the entropy of p_j in nats, and C is the number of classes. All rules
+except `FixedLayer` support only classification. Numbers are rounded to `DECIMALS` decimals before they are compared
+with a threshold. Otherwise, PyTorch, NumPy and other batch sizes could give other exits, because the last digits of a
+logarithm vary.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ SWEPT_SHARE = 0.8  # each swept threshold of BEEM is this share of the largest p
 
 @dataclass(frozen=True)
 class FixedLayer(ExitRule):
-    """Every example exits after layer `layer`, as if the model ended there. That layer's classifier predicts.
+    """Every example exits after layer `layer`, as if the model ended there.
 
     In F-PABEE's table 1 (arXiv:2305.11916), an exit after half of the layers (BERT-6L) beats four adaptive rules.
     """
@@ -106,8 +105,8 @@ class Pcee(ExitRule):
     """PCEE-BERT: exit after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
     Source: michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble`, the answer is the
-    mean p over these layers and the uncertain layer before them, as with the released --do_ensemble 1 (the default,
-    run_glue_with_pabee.py:768). Without `ensemble`, the exit layer gives the answer. The released script sets
+    mean p over these layers and the uncertain layer before them. Without `ensemble`, the exit layer gives the answer.
+    The released code has the option --do_ensemble, 1 by default (run_glue_with_pabee.py:768). The released script sets
     patience 2 and --do_ensemble 0.
     """
 
@@ -142,10 +141,9 @@ class FPabee(ExitRule):
     """F-PABEE: exit after `patience` layers in a row with JSD(p_{j-1}, p_j) < `divergence`.
 
     This follows the paper's text (arXiv:2305.11916, equations 4 and 8). The released code differs
-    (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692): each step runs two layers
-    but counts one, applies the first layer's classifier to both, and compares the entropy of the mean answer with the
-    threshold. This comparison tests whether the layers are certain, not whether they are similar. The paper fixes no
-    patience; with the default of 2, the first possible exit is after layer 3.
+    (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692). Each step runs two layers
+    but counts one. Both layers use the first layer's classifier. The entropy of the mean answer is compared with the
+    threshold, which tests whether the layers are certain, not whether they are similar. The paper fixes no patience.
     """
 
     divergence: NotNegative  # in nats, from 0 to ln 2
@@ -158,7 +156,7 @@ class FPabee(ExitRule):
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with a count of 0 similar layers; layer 1 is compared with itself, which does not count."""
+        """Start with a count of 0 similar layers."""
         return {"previous": softmax(logits), "similar": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -174,11 +172,10 @@ class FPabee(ExitRule):
 class Beem(ExitRule):
     """BEEM: exit when the evidence S is at least `evidence` (ICLR 2025).
 
-    If layer j gives the same prediction as layer j - 1, it adds w_j max p_j to S; otherwise it sets S to 0. w_j is
+    If layers j - 1 and j predict the same class, layer j adds w_j max p_j to S. Otherwise, layer j sets S to 0. w_j is
     `weight` times (j - 1). Div290/BEEM1@494e900 uses weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and
-    0.1 for BERT (e3bert/modeling_bert.py:845); multiplying `evidence` and `weight` by the same factor does not
-    change the rule. For BERT, the released code computes S but decides by the number of layers in a row that agree
-    (line 882), like PABEE.
+    0.1 for BERT (e3bert/modeling_bert.py:845). For BERT, the released code decides by the number of layers in a row
+    that agree (line 882), like PABEE.
     """
 
     evidence: NotNegative

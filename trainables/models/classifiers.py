@@ -39,7 +39,7 @@ class LastLayerModel(EarlyExitModel):
 
 
 class ClassifierPerLayer(EarlyExitModel):
-    """One linear classifier per layer over a shared pooler: PABEE (arXiv:2006.04152, section 3)."""
+    """PABEE's model: a shared pooler, and one linear classifier per layer (arXiv:2006.04152, section 3)."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ClassifierPerLayer(EarlyExitModel):
         return self.classified(index, self.pooled(index, first)), None, None
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
-        """Compute the classifiers' input, (layers, batch, hidden), for consecutive layers from `index` on."""
+        """Compute the classifiers' inputs, (layers, batch, hidden); `index` is the first layer."""
         return self.encoder.pool(first)
 
     def classified(self, index: int, pooled: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class ClassifierPerLayer(EarlyExitModel):
         return torch.stack([head(layer) for head, layer in zip(heads, self.dropout(pooled), strict=True)])
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute the mean of the losses L_j of layers j = 1, 2, ... with weights j: Σ_j j L_j / Σ_j j (equation 4)."""
+        """Compute the weighted mean of the layers' losses, Σ_j j L_j / Σ_j j, with j = 1, 2, ... (equation 4)."""
         losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
         weights = torch.arange(1, len(losses) + 1).to(losses)
         return {"loss": (weights * losses).sum() / weights.sum()}
@@ -83,12 +83,12 @@ class ClassifierPerLayer(EarlyExitModel):
 class PoolerPerLayer(ClassifierPerLayer):
     """A pooler and a classifier for every layer, as in DeeBERT and BERxiT.
 
-    Each pooler starts as a copy of the backbone's; the last layer uses the backbone's pooler itself (castorini/berxit
-    at 1fb2162, modeling_highway_bert.py:63-67, 228-260).
+    The last layer uses the backbone's pooler; the other layers use copies of it (castorini/berxit at 1fb2162,
+    modeling_highway_bert.py:63-67, 228-260).
     """
 
     def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
-        """Add new classifiers to new copies of the encoder's pooler. Takes the arguments of `ClassifierPerLayer`."""
+        """Add new classifiers and copies of the encoder's pooler. Arguments are those of `ClassifierPerLayer`."""
         super().__init__(encoder, *others, **named)
         self.poolers = nn.ModuleList(deepcopy(encoder.pooler) for _ in range(encoder.num_layers - 1))
 
@@ -108,7 +108,7 @@ class FrozenEncoderModel(PoolerPerLayer):
             part.requires_grad_(False)
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """Return the parts with weights from the first stage: the encoder and the last layer's classifier."""
+        """Return the parts that the first stage trained: the encoder and the last layer's classifier."""
         return {"encoder": self.encoder, "classifier": self.classifiers[-1]}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -118,7 +118,7 @@ class FrozenEncoderModel(PoolerPerLayer):
 
 
 class LearnedExitModel(PoolerPerLayer):
-    """BERxiT: an exit head, shared by all layers, predicts u, the probability that a layer's prediction is wrong."""
+    """BERxiT: one exit head for all layers predicts u, the probability of a wrong prediction."""
 
     exit_head_gives = "uncertainties"
     steps: Tensor
@@ -130,7 +130,7 @@ class LearnedExitModel(PoolerPerLayer):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved for resumed trials
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
-        """Compute the classifiers' logits, with dropout, and u's logits, without dropout, from the pooled outputs."""
+        """Compute the logits of the classifiers and of u. Only the classifiers have dropout."""
         pooled = self.pooled(index, first)
         with torch.autocast(pooled.device.type, enabled=False):
             exit_logits = self.exit_head(pooled.float())[..., 0]
@@ -139,9 +139,9 @@ class LearnedExitModel(PoolerPerLayer):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute `loss`, the sum of `task_loss` and `exit_loss`.
 
-        `task_loss` is the last layer's loss if `steps` is even, and the sum of the other layers' losses if it is odd.
-        `exit_loss` is the mean squared difference between u and `wrong` (modeling_highway_bert.py:382-411). As in that
-        code, classifiers without a loss in a step get zero gradients, so Adam still updates them from its averages.
+        `task_loss` is the last layer's loss if `steps` is even, else the sum of the other layers' losses.
+        `exit_loss` is the mean squared difference between u and `wrong` (modeling_highway_bert.py:382-411). A
+        classifier without a loss in a step gets zero gradients, as in that code, so Adam still updates it.
         """
         logits, exit_logits = self.heads(batch)
         assert exit_logits is not None
@@ -181,10 +181,10 @@ class ElectraModel(LastLayerModel):
         encoder.pooler.requires_grad_(self.uses_pooler)
 
     def pooled(self, first: Tensor) -> Tensor:
-        """Pool the [CLS] states if `head` is "pooled", else return the encoder's output for them, (..., hidden)."""
+        """Compute the classifier's input, (..., hidden): the [CLS] states, pooled if `head` is "pooled"."""
         return super().pooled(first) if self.uses_pooler else self.encoder.final_norm(first)
 
     def decay_steps(self, depth: int) -> int:
-        """Compute the exponent of `layer_decay`; the convention `released` adds 1 at every depth below the head."""
+        """Compute the exponent of `layer_decay`. The convention `released` adds 1, except for the head."""
         steps = super().decay_steps(depth)
         return steps + 1 if steps and self.layer_decay_convention == "released" else steps

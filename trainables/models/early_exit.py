@@ -56,9 +56,9 @@ class EarlyExitModel(nn.Module, ABC):
             carried: state that the heads returned for the previous layer, (batch, ...); None at the first layer.
 
         Returns:
-            Three values: the logits of the predictions, (layers, batch, labels); the logits, (layers, batch), of λ (the
-            probability of exiting) or of u (the probability of a wrong prediction), or None if there is no exit head;
-            and `carried` for the next layer.
+            The logits of the predictions, (layers, batch, labels); the exit head's logits, (layers, batch), or None if
+            there is no exit head; and `carried` for the next layer. The exit head predicts λ, the probability of
+            exiting, or u, the probability of a wrong prediction.
         """
 
     @abstractmethod
@@ -70,7 +70,7 @@ class EarlyExitModel(nn.Module, ABC):
         return []
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """Return the modules, by name, that take their weights from the trial's start model, if it has one."""
+        """Return the modules, by name, that get the weights of the trial's start model."""
         return {"encoder": self.encoder}
 
     @torch.no_grad()
@@ -94,7 +94,7 @@ class EarlyExitModel(nn.Module, ABC):
             return self._infer(batch, generator, self.exit_rule if rule is None else rule)
 
     def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Compute every layer's class logits (layers, batch, labels), and its logits of λ or u (layers, batch)."""
+        """Compute all layers' logits of the classes, (layers, batch, labels), and of λ or u, (layers, batch)."""
         logits, exit_logits, _ = self.exit_heads(0, torch.stack(list(self.first_tokens(batch))), None)
         return logits, exit_logits
 
@@ -117,8 +117,8 @@ class EarlyExitModel(nn.Module, ABC):
     def parameter_groups(self, config: TrainingConfig) -> list[dict[str, Any]]:
         """Group the parameters for AdamW; each group has `name`, `params`, `lr` and `weight_decay`.
 
-        Biases and normalisation have no weight decay. With `layer_decay`, each layer's learning rate is the rate of the
-        layer above times `layer_decay`; heads and pooler have the full rate.
+        Biases and normalisation have no weight decay. Heads and pooler have the full learning rate. Each layer has the
+        rate of the layer above times `layer_decay`.
         """
         depths = self.encoder.parameter_depths()
         groups: dict[tuple[str, float, float], dict[str, Any]] = {}
@@ -179,12 +179,11 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may exit.
 
-        An example that exits needs the layer's second half for its first token only. If some examples exited after the
-        previous layer and the batch has at least `HALVED_FROM` tokens, the second half therefore runs on first tokens
-        only. The returned function then runs it on all tokens of the examples that do not exit.
+        If the batch has at least `HALVED_FROM` tokens and examples left it after the previous layer, the layer's second
+        half runs on the first tokens only. The returned function runs it on the tokens of the examples that stay.
 
         Returns:
-            The first tokens' states, and a function that computes all states of the examples that do not exit.
+            The first tokens' states, and a function that computes all states of the examples that stay.
         """
         attended = self.encoder.attend(index, states)
         if some_left and attended.num_tokens >= HALVED_FROM:
@@ -196,11 +195,11 @@ class EarlyExitModel(nn.Module, ABC):
     def _decide(
         self, rule: ExitRule, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """Run the heads and an exit rule on the latest layers; return the rule's decision at the last of them.
+        """Run the heads and an exit rule on the latest layers; return the decision at `layer`.
 
         Args:
-            first: first tokens' states after these layers, (layers, batch, hidden).
-            layer: the last of these layers, counted from 1.
+            first: first tokens' states after the latest layers, (layers, batch, hidden).
+            layer: the last of the latest layers, counted from 1.
         """
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
@@ -214,14 +213,14 @@ class EarlyExitModel(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class _Going:
-    """The examples that are still running, and the states that the heads and the exit rule need at the next layer."""
+    """The examples that are still running, and the states of the heads and of the exit rule."""
 
     rows: Tensor  # row numbers in the batch, (going,), int64
     carried: Tensor | None = None  # `carried` from the previous layer's heads, (going, ...)
     state: State | None = None  # state of the exit rule; None before its first step
 
     def of(self, stays: Tensor | None) -> _Going:
-        """Keep the examples for which `stays`, (going,), is True. If `stays` is None, keep all examples."""
+        """Keep the examples that the mask `stays`, (going,), selects. None keeps all examples."""
         if stays is None:
             return self
         carried = None if self.carried is None else self.carried[stays]

@@ -67,7 +67,7 @@ class Step:
 
 
 class ExitRule(ABC):
-    """A rule for early exits. By default, a rule allows exits from layer 1 on and has no state and no random draws.
+    """A rule for early exits. By default, a rule allows exits from layer 1 on, and has no state.
 
     Every example exits at the last layer, even if `step` decides otherwise.
     """
@@ -113,8 +113,8 @@ class LastLayer(ExitRule):
 class Threshold(ExitRule):
     """Q-exit: exit at the first layer at which the sum of exit probabilities (CDF) exceeds q. PALBERT, section 3.
 
-    For any λ, all examples exit at layer 1 if q = 0, and at the last layer if q = 1. PALBERT's released code
-    (arXiv:2204.03276) fails if q = 0, and its exits depend on rounding if q = 1.
+    With q = 0, all examples exit at layer 1; with q = 1, at the last layer. PALBERT's released code (arXiv:2204.03276)
+    fails with q = 0, and depends on rounding with q = 1.
     """
 
     q: float
@@ -126,7 +126,7 @@ class Threshold(ExitRule):
         return 1 if self.q < 1 else num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with probability 1 that an example still runs, and probability 0 that the example has exited."""
+        """Start with probability 1 that an example still runs, and with a CDF of 0."""
         return {"remaining": ones(logits), "cdf": zeros(logits, "float64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -141,9 +141,8 @@ class Threshold(ExitRule):
 class Patience(ExitRule):
     """PABEE: exit after `patience` layers in a row that agree with the layer before (arXiv:2006.04152, algorithm 1).
 
-    Classes agree if the argmax is the same; scores (one label) agree if they differ by less than
-    `regression_threshold`. With patience t, an example exits at layer t + 1 at the earliest, because layer 1 has no
-    layer before it.
+    Two layers agree if they predict the same class. In a regression, they agree if their scores differ by less than
+    `regression_threshold`. With patience t, an example exits at layer t + 1 at the earliest.
     """
 
     patience: int
@@ -156,7 +155,7 @@ class Patience(ExitRule):
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with a count of 0 agreements; layer 1 is compared with itself, which does not count."""
+        """Start with a count of 0 agreements."""
         return {"previous": logits, "agreements": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -199,7 +198,7 @@ class Expectation(ExitRule):
 
     For regression it is Σ p_i y_i, with the layers' outputs y_i. p_i is the probability of exiting at layer i; the
     last layer gets the remaining probability. With `legacy`, the last layer gets 1 - p_N instead, so the p_i do not sum
-    to 1. The released PALBERT code does this, and so does row 3 of the paper's table 1.
+    to 1, as in the released PALBERT code and row 3 of the paper's table 1.
     """
 
     legacy: bool
@@ -214,7 +213,7 @@ class Expectation(ExitRule):
         return num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with probability 1 that an example still runs, and a weighted sum of 0."""
+        """Start with probability 1 that an example still runs, and with a sum of 0."""
         return {"remaining": ones(logits), "sum": 0 * float64(logits)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -250,7 +249,7 @@ class LearnedExit(ExitRule):
 
 
 def combine_settings(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
-    """List all combinations of one value per field in `menus`. If `menus` is empty, list one empty setting."""
+    """List all settings that take each field's value from `menus`. If `menus` is empty, list one empty setting."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
@@ -270,7 +269,7 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
 
 
 def read_setting(rule: ExitRule) -> float | None:
-    """Return the value of the field that a sweep varies (`rule.field`), or None if the rule has no such field."""
+    """Return the value of the field `rule.field`, which a sweep varies. Return None if `rule.field` is None."""
     return None if rule.field is None else float(getattr(rule, rule.field))
 
 
@@ -327,7 +326,7 @@ def exit_probabilities(outputs: LayerOutputs) -> Array:
 
 
 def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Array]:
-    """Compute the probability of an exit at this layer, and that of a later exit, each (batch,)."""
+    """Compute the probabilities of exiting at this layer and of exiting later, (batch,) each."""
     assert lambdas is not None, "this rule needs a model with a Λ head"
     leaves = float64(lambdas)
     return leaves * remaining, remaining * (1 - leaves)
@@ -349,7 +348,7 @@ def find_namespace(array: Array) -> Any:
 
 
 def as_type(array: Array, other: Array) -> Array:
-    """Convert an array to the dtype of another."""
+    """Convert `array` to the dtype of `other`."""
     return find_namespace(array).asarray(array, dtype=other.dtype)
 
 

@@ -1,9 +1,9 @@
 """Pareto fronts of one trained model's exit settings: score against mean number of layers run. Needs only NumPy.
 
-A setting is on the front if it scores higher than every other setting with as many layers or fewer. Between two
-settings, the front is a straight line. To reach a point on the line in expectation, apply one setting to a random share
-of the examples and the other setting to the rest. This is exact for layers and accuracy, and approximate for other
-metrics. Outside the range of the settings, the score stays constant.
+A setting is on the front if no other setting scores as high with as many layers or fewer. Between two settings, the
+front is a straight line. A point on the line is reached in expectation if a random share of the examples uses one
+setting and the rest uses the other. This is exact for layers and accuracy, and approximate for other metrics.
+Outside the range of the settings, the score stays constant.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROUNDING = 1e-9  # tolerance for a mean over examples
 
 
 def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Find the indices of the settings on the Pareto front, ordered by layers; both arguments are (settings,)."""
+    """Find the indices of the settings on the Pareto front, by rising layers; both arguments are (settings,)."""
     order = np.lexsort((-scores, mean_layers))  # with equal layers, the best score first
     ordered = scores[order]
     before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
@@ -22,11 +22,11 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def front_weights(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Compute each setting's weight, (settings,), in the mean score of a front over a range of layers.
+    """Compute the settings' weights, (settings,), in the mean score of a front from `fewest` to `most` layers.
 
     Args:
         mean_layers: mean layers of the front's settings, (settings,), ascending.
-        fewest: start of the range. If it equals the end, `most`, the weights give the score at this point.
+        fewest: may be equal to `most`; the mean is then the score at this point.
     """
     inside = mean_layers[(mean_layers > fewest) & (mean_layers < most)]
     grid = np.concatenate([[fewest], inside, [most]])

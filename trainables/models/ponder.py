@@ -1,15 +1,15 @@
 """The model of PonderNet and PALBERT. All layers share a classifier and Λ, a head that predicts whether to exit.
 
 λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS] of
-layer i, to which Λ applies dropout, as in the released PALBERT code (tinkoff-ai/palbert at 52a79af,
-src/modeling/palbert_fast.py); h_0 is zero. The posterior p is truncated after the first layer at which its sum exceeds
-1 - ε. `posterior_tail` defines p_i for the later layers:
+layer i; h_0 is zero. Λ applies dropout to h_i, as in the released PALBERT code (tinkoff-ai/palbert at 52a79af,
+src/modeling/palbert_fast.py). The posterior p is truncated after the first layer at which its sum exceeds 1 - ε.
+`posterior_tail` defines p_i for the later layers:
 
 * `constant`: every p_i is ε / N, without gradient, as in the released code. The later layers count in the KL term. In
-  the task loss, they count only until the posterior of every example in the batch is truncated.
+  the task loss, layers count until the posteriors of all examples in the batch are truncated.
 * `drop`: the later layers count neither in the task loss nor in the KL term (PALBERT, section 3.1).
-* `remainder`: like `drop`, but the last layer before the truncation takes all remaining probability, in the posterior
-  and in the prior, so that both sum to 1 (PonderNet, section 2.2).
+* `remainder`: like `drop`, but the last layer that counts takes all remaining probability. Posterior and prior then
+  sum to 1 (PonderNet, section 2.2).
 
 λ, posterior and KL are computed in float32 from log-sigmoids, even under autocast.
 """
@@ -54,7 +54,7 @@ class PonderModel(EarlyExitModel):
         self.lambda_head = LambdaHead(encoder.hidden_size, config, shape)
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the logits of the classifier and of λ, and Λ's state for the next layer."""
+        """Compute the classifier's logits, the logits of λ, and the state of Λ for the next layer."""
         pooled = self.encoder.pool(first)
         logits = self.classifier(self.dropout(pooled))
         with torch.autocast(pooled.device.type, enabled=False):
@@ -73,8 +73,7 @@ class PonderModel(EarlyExitModel):
     def heads_until_truncation(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the class logits (computed, batch, labels) and λ logits (computed, batch) of the first layers.
 
-        Computation stops when every example's posterior is truncated. This is checked only every `LAYERS_PER_LOOK`
-        layers, because every check runs the heads and waits for the device.
+        Computation stops when every example's posterior is truncated. This is checked every `LAYERS_PER_LOOK` layers.
         """
         parts: list[tuple[Tensor, Tensor]] = []
         carried, log_survived = None, torch.zeros((), device=batch["input_ids"].device)
@@ -91,7 +90,7 @@ class PonderModel(EarlyExitModel):
     def parameter_group(
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
-        """Give Λ a group without weight decay if it has a separate learning rate."""
+        """Put Λ in a group without weight decay if Λ has a separate learning rate."""
         if name.startswith("lambda_head.") and self.lambda_learning_rate is not None:
             return "lambda", self.lambda_learning_rate, 0.0
         return super().parameter_group(config, name, parameter, depth)
@@ -102,7 +101,7 @@ class PonderModel(EarlyExitModel):
 
 
 class LambdaHead(nn.Module):
-    """Λ: computes the logit of a layer's exit probability λ from this layer and, in some architectures, earlier ones.
+    """Λ: computes the logit of a layer's exit probability λ. Some architectures also read earlier layers.
 
     As in the released PALBERT code, the head has dropout on the input, hidden layers as wide as the input, PyTorch's
     default initialisation, and the same weights for all layers of the encoder.
@@ -123,7 +122,7 @@ class LambdaHead(nn.Module):
             nn.init.constant_(self.output.bias, log(config.prior_lambda) - log1p(-config.prior_lambda))
 
     def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Compute the logits of consecutive layers, (layers, batch), from their pooled outputs, (layers, batch, size).
+        """Compute the logits, (layers, batch), from the pooled outputs of consecutive layers, (layers, batch, size).
 
         Also return `carried` for the next call: the recurrent state (batch, recurrent layers, size), or the last pooled
         output (batch, size).
@@ -163,8 +162,8 @@ def truncated_posterior(exit_logits: Tensor, config: PonderConfig, num_layers: i
     """Compute the truncated posterior over all layers, and the prior. The module's docstring explains the truncation.
 
     Args:
-        exit_logits: logits of λ at the computed layers, (computed, batch). All other layers must come after the
-            truncation of every example's posterior.
+        exit_logits: logits of λ at the first layers, (computed, batch). Every posterior must be truncated before the
+            remaining layers.
         num_layers: number of layers of the encoder.
     """
     epsilon, tail, prior_lambda = config.epsilon, config.posterior_tail, config.prior_lambda

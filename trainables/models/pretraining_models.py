@@ -1,8 +1,8 @@
 """Models for the pretraining objectives. Each has a loss for a part of a batch, held-out scores and a model to keep.
 
 In replaced token detection, a generator fills the masked places, and a discriminator finds the tokens that differ from
-the original. The generator's tokens are sampled by inverse transform sampling with the batch's `noise`, so they depend
-only on seed and step, not on the device or the number of processes. No gradient flows through the samples.
+the original. The generator's tokens are sampled with the batch's `noise`. They depend only on seed and step, not on the
+device or the number of processes. No gradient flows through the samples.
 """
 
 from abc import ABC, abstractmethod
@@ -20,9 +20,9 @@ from trainables.models.early_exit import Batch
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over a whole batch. The summed losses of each part of the batch are divided by these counts.
+    """Counts over a whole batch.
 
-    The results of all parts then add up to the mean loss of the batch.
+    Each part of the batch divides its summed losses by these counts, so the parts' results add up to the mean loss.
     """
 
     predictions: int  # masked tokens
@@ -44,7 +44,7 @@ class PretrainingModel(nn.Module, ABC):
     @property
     @abstractmethod
     def kept(self) -> PreTrainedModel:
-        """The `transformers` model whose encoder is used after pretraining."""
+        """The `transformers` model to save as the backbone."""
 
     @abstractmethod
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
@@ -74,8 +74,7 @@ _HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 def predict_masked(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor, Any]:
     """Compute the logits of masked tokens only, (predictions, vocabulary), float32, and their labels (predictions,).
 
-    Also return the encoder's output. Computing the head for all tokens would cost as much as the encoder, and the other
-    logits are not needed.
+    Also return the encoder's output. Computing the head for all tokens would cost as much as the encoder.
     """
     output = model.base_model(**encoder_inputs(model, batch))
     masked = batch["labels"] != IGNORED
@@ -84,7 +83,7 @@ def predict_masked(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor
 
 
 class Means:
-    """Running means over batches, by name; the sums stay on the device until `values` is called."""
+    """Running means over batches, by name. They stay on the device until `values` is called."""
 
     def __init__(self) -> None:
         """Start without any values."""
@@ -107,7 +106,7 @@ class Means:
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum the cross-entropy over all rows; the sum over no rows is 0."""
+    """Sum the cross-entropy over all rows. Without rows, the sum is 0."""
     return nn.functional.cross_entropy(logits, labels, reduction="sum")
 
 
@@ -188,8 +187,8 @@ class ReplacedTokenModel(PretrainingModel):
 
         Args:
             generator: a masked language model.
-            discriminator: a model with one logit per token, or with two classes, of which the second is `replaced`.
-            shared: module paths in both encoders, such as `embeddings.word_embeddings`.
+            discriminator: a model with one logit per token, or with the two classes `original` and `replaced`.
+            shared: names of modules in both encoders, such as `embeddings.word_embeddings`.
 
         Raises:
             ValueError: if a shared module has different sizes in the two models.
@@ -208,7 +207,7 @@ class ReplacedTokenModel(PretrainingModel):
         return self.discriminator
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Compute the generator's cross-entropy plus `discriminator_weight` times the discriminator's cross-entropy."""
+        """Compute the generator's cross-entropy plus the weighted cross-entropy of the discriminator."""
         logits, labels, _ = predict_masked(self.generator, batch)
         generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
         detected, replaced, is_token = self._detected(batch, logits.detach())
@@ -233,7 +232,7 @@ class ReplacedTokenModel(PretrainingModel):
         return predictions.values() | {"rtd_auc": auc} | detections.values()
 
     def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the discriminator's logits of `replaced`, a mask of replaced tokens, and a mask of real tokens."""
+        """Compute the discriminator's logits, the mask of replaced tokens, and the mask of real tokens."""
         tokens = filled(batch, logits)
         inputs = encoder_inputs(self.discriminator, batch | {"input_ids": tokens})
         answers = self.discriminator(**inputs).logits.float()
@@ -243,7 +242,7 @@ class ReplacedTokenModel(PretrainingModel):
 
 
 def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
-    """Replace the parameters of a module in `ours` by those of the same module in `theirs`."""
+    """Give the module `path` in `ours` the parameters of the module `path` in `theirs`."""
     for module_path, module in theirs.get_submodule(path).named_modules(prefix=path):
         for name, parameter in module.named_parameters(recurse=False):
             old = getattr(ours.get_submodule(module_path), name)
@@ -258,7 +257,7 @@ def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
 
 @torch.no_grad()
 def filled(batch: Batch, logits: Tensor) -> Tensor:
-    """Fill the masked places of a batch with tokens sampled from softmax(logits); return the tokens (batch, tokens)."""
+    """Fill the masked places of a batch with sampled tokens; return all tokens, (batch, tokens)."""
     masked = batch["labels"] != IGNORED
     cumulated = logits.softmax(dim=1).cumsum(dim=1)
     wanted = batch["noise"][masked][:, None] * cumulated[:, -1:]  # the sum can miss 1 by rounding

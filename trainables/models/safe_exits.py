@@ -2,17 +2,16 @@
 
 A setting loses an example if the last layer's prediction is correct and the prediction at the exit is not. Without
 labels, a setting loses an example if the two predictions differ. The share of lost examples is at least the loss in
-accuracy. There are two guarantees, which assume that new examples come from the same distribution as the given
-examples:
+accuracy. There are two guarantees. They assume that new examples come from the same distribution as the given examples:
 
 * `confident`: with probability `confidence` over the draw of the given examples, the setting loses at most a share
   `risk` of new examples. The settings get exact binomial tests, the slowest setting first, until one test fails. Tests
   in a fixed order need no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing).
-* `expected`: the expected share of lost examples is at most `risk`, by conformal risk control (arXiv:2208.02814). An
-  example that one setting loses counts as lost for all faster settings, because the proof needs losses that never fall.
+* `expected`: the expected share of lost examples is at most `risk`, by conformal risk control (arXiv:2208.02814). If a
+  setting loses an example, all faster settings count as losing it too, as the proof requires.
 
-RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced both for early exits. It
-bounds real-valued losses; here losses are 0 or 1, for which the binomial bound is exact.
+RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced these guarantees for early
+exits. It bounds real-valued losses. Here losses are 0 or 1, for which the binomial bound is exact.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CONFIDENCE = 0.95
 class EvaluatedSettings:
     """The predictions under each setting of one exit rule. The setting that runs the most layers comes first.
 
-    The order does not depend on the examples, because a stricter setting never lets an example exit earlier.
+    The order is the same for all examples, because a stricter setting never lets an example exit earlier.
     """
 
     rules: tuple[ExitRule, ...]  # (settings,)
@@ -50,7 +49,7 @@ class EvaluatedSettings:
 
 
 def evaluate_settings(rules: Sequence[ExitRule], outputs: LayerOutputs) -> EvaluatedSettings:
-    """Apply each setting of a rule to stored classification outputs (NumPy arrays); sort by layers run."""
+    """Apply each setting of a rule to the stored outputs of a classification (NumPy arrays)."""
     results = [apply_exit(rule, outputs) for rule in rules]
     mean_layers = np.array([result.exit_layer.mean() for result in results])
     order = np.argsort(-mean_layers, kind="stable")
@@ -60,7 +59,7 @@ def evaluate_settings(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Evalu
 
 
 def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[ExitRule]:
-    """Select the settings of rule `name` from a predictions file's `sweep_rule` and `sweep_rule_fields`."""
+    """Read the settings of rule `name` from the arrays `sweep_rule` and `sweep_rule_fields`."""
     rules = [read_rule(name, text) for text in fields[names == name].tolist()]
     return [rule for rule in rules if rule is not None]
 
@@ -68,7 +67,7 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
 def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSettings, np.ndarray]:
     """Read the answers under one rule's settings from a predictions file, and the labels (n,) of the examples.
 
-    The settings are those of the file's sweep. If the sweep has only other rules, `list_rules` gives the settings.
+    If the file has only settings of other rules, the settings of `list_rules` are used.
 
     Raises:
         ValueError: if the file is damaged, or lacks the settings or the layers' outputs.
@@ -91,7 +90,7 @@ def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSett
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
-    """Return the index of the fastest setting that loses at most a share `risk` with probability `confidence`, or None.
+    """Return the index of the fastest setting that passes its test, or None if none passes.
 
     Args:
         lost: examples that each setting loses, (settings, n); the slowest setting comes first.
@@ -100,15 +99,13 @@ def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> 
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
-    """Return the index of the fastest setting whose expected share of lost examples is at most `risk`, or None."""
+    """Return the index of the fastest setting that loses at most a share `risk` in expectation, or None."""
     rising = np.logical_or.accumulate(lost, axis=0)
     return _find_last_before_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
 def max_losses(n: int, risk: float, confidence: float) -> int:
-    """Compute the largest number of losses among n examples at which the test rejects a true share of `risk`.
-
-    Return -1 if the test never rejects it."""
+    """Compute how many of n examples a setting may lose to pass its test, or -1 if it cannot pass."""
     from scipy.stats import binom  # takes a second to import
 
     return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - confidence).sum()) - 1

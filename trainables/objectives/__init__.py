@@ -2,7 +2,7 @@
 
 Each objective has a file in this package, and a file of the same name in `search_spaces/objectives/`. File names have
 `_` where the objective's name has `-`. The file in this package defines `Config`, `FAMILIES` (the supported families of
-backbones), `ORDER` (whether a pair's segments are swapped at random) and `build(config, encoder)`. `build` takes the
+backbones), `ORDER` (whether segments are swapped at random) and `build(config, encoder)`. `build` takes the
 `transformers` configuration of the encoder, and draws weights from PyTorch's global generator.
 """
 

@@ -2,7 +2,7 @@
 
 The original is shoarora/lmtuners at 86f31ba, train_alectra_small.py. Generator and discriminator share the input
 embeddings but not the projections after them, as the README recommends. Two fields select the README's other variants:
-a BERT as the generator, or an ALBERT generator that shares the weights of the discriminator's layers.
+the generator is a BERT, or it is an ALBERT that shares the discriminator's layers.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _OF_BOTH = (
 
 
 class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
-    """The fields of replaced token detection, and two of the original code's options for the generator."""
+    """The fields of replaced token detection, and two options for the generator."""
 
     generator_family: Literal["albert", "bert"]  # a BERT generator must be as wide as the discriminator's embeddings
     tie_encoder: bool  # the generator shares the weights of the discriminator's layers
 
     def __post_init__(self) -> None:
-        """Check that the generator shares the discriminator's layers only if both are ALBERTs."""
+        """Check that a BERT generator does not share the discriminator's layers."""
         super().__post_init__()
         if self.tie_encoder and self.generator_family != "albert":
             raise ValueError(f"tie_encoder must be false if generator_family is {self.generator_family}")

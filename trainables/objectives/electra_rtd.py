@@ -36,9 +36,9 @@ def with_generator(
     """Build a model that consists of a generator and a discriminator, with random weights.
 
     Args:
-        generator: the generator's configuration; `config` overwrites its sizes.
+        generator: the generator's configuration; its sizes are replaced by those in `config`.
         encoder: the discriminator's configuration.
-        shared: dotted names of the modules whose weights the generator and the discriminator share.
+        shared: names of the modules that generator and discriminator share.
     """
     from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 

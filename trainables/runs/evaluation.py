@@ -66,7 +66,7 @@ class Evaluation:
 
     @property
     def mean_layers(self) -> float:
-        """Mean number of layers run per example; if exits are sampled, the mean is also over the draws."""
+        """Mean number of layers run per example and, with sampled exits, per draw."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
     @property
@@ -78,7 +78,7 @@ class Evaluation:
         """Make an epoch's row from this evaluation.
 
         Args:
-            costs_and_place: the fields of the row that are not in the evaluation, such as the epoch and the seconds.
+            costs_and_place: the remaining fields of the row, such as the epoch and the seconds.
         """
         return EpochRow(
             selection_score=self.selection_score,
@@ -99,7 +99,7 @@ def evaluate(
     *,
     generator: torch.Generator,
 ) -> Evaluation:
-    """Apply an exit rule to a model's outputs, and compute metrics and score of the resulting predictions.
+    """Apply an exit rule to a model's outputs, and score the resulting predictions.
 
     Args:
         outputs: outputs of all layers for the labelled examples; every number must be finite.
@@ -119,7 +119,7 @@ def evaluate(
 
 
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Choose the evaluation with the highest score; if scores are equal, the one with the fewest mean layers.
+    """Choose the evaluation with the highest score. Between equal scores, fewer mean layers win.
 
     Scores that are not finite rank last.
     """
@@ -129,7 +129,7 @@ def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
 
 
 def layer_score(outputs: LayerOutputs, layer: int, task: Task, examples: Examples) -> float:
-    """Compute the score that the model would have if every example exited at `layer`, counted from 1."""
+    """Compute the score of layer `layer` (counted from 1), as if every example exited there."""
     return score(task, _compute_metrics(task, outputs.logits[layer - 1], examples))
 
 
@@ -193,19 +193,18 @@ def select_exit(
     By default, the setting with the best score is chosen, and the selection score is this score. `select_by` can have
     two other values:
 
-    * `at:6`: the setting with the best score is chosen from those that run at most 6 mean layers on the selection
-      split, and the selection score is its score. If every setting runs more layers, the setting with the fewest layers
-      is chosen. The selection score is then the score that the model would have if every example exited at layer 6.
+    * `at:6`: the best setting is chosen among those that run at most 6 mean layers on the selection split. The
+      selection score is the score of this setting. If every setting runs more layers, the setting with the fewest
+      layers is chosen. The selection score is then the score of layer 6, as if every example exited there.
     * `area`: the setting with the best score is chosen. The selection score is the mean score over the Pareto front of
-      all exit settings, from one layer to all layers. An exit of all examples at one layer counts as a setting too, so
-      that the fronts of all models cover the same range. (castorini/berxit at 1fb2162, plotting/auc.py:57-95, compares
-      two curves by the area between them.)
+      all exit settings, from one layer to all layers. Each layer also counts as a setting, with all examples exiting
+      there, so the fronts of all models cover the same range. (castorini/berxit at 1fb2162, plotting/auc.py:57-95,
+      compares two curves by the area between them.)
 
-    The selection score is one number in all cases. The choice of epochs, ASHA, the sampler and the choice of winners
-    therefore use it in the same way. If the model cannot exit early, the selection score is always the model's score.
+    If the model cannot exit early, the selection score is always the model's score.
 
     Args:
-        evaluations: evaluations of the same outputs, one for each setting of the model's exit rule.
+        evaluations: one evaluation for each setting of the model's exit rule, all of the same outputs.
     """
     best, depth = best_evaluation(evaluations), evaluations[0].num_layers
     rules = [with_setting(model.exit_rule, evaluation.exit_setting) for evaluation in evaluations]
@@ -232,7 +231,7 @@ def _compute_area(evaluations: Sequence[Evaluation], model: EarlyExitModel, task
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
-    """Predict examples without running the layers after their exits.
+    """Predict examples. No example runs the layers after its exit.
 
     The resulting logits and exit layers are on the CPU, in the order of the examples.
     """
@@ -244,7 +243,7 @@ def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator:
 
 
 def _sort_into_batches(examples: Examples, batch_size: int) -> tuple[list[np.ndarray], Tensor]:
-    """Batch rows of similar length, to reduce padding; also return the indices that restore the original order.
+    """Make batches of rows with similar lengths. Also return the indices that restore the original order.
 
     The longest rows come first, so that a batch too large for memory fails at once.
     """
@@ -270,13 +269,12 @@ def write_predictions(
 
     * `ids`, `split`, `labels` and `lengths` (in tokens): (n,). `logits`: (draws, n, labels), float32. `exit_layers`:
       (draws, n), uint8, counted from 1.
-    * `layer_logits`: (layers, n, labels), float16 for classes (see `as_stored`), float32 for scores; 1.9 MB for 12
-      layers and the 40,430 dev examples of QQP.
-    * `lambdas` for a model with a Λ head, `uncertainties` for one with BERxiT's head: (layers, n), float32; another
-      1.9 MB for QQP.
-    * the results under other exit settings, computed from `layer_logits`; all these arrays have shape (settings,):
-      `sweep_rule`, `sweep_rule_fields` (JSON), `sweep_field` (name of the field whose value varies, or ""),
-      `sweep_setting` (value of this field, or NaN), `sweep_score` and `sweep_mean_layers`.
+    * `layer_logits`: (layers, n, labels), float16 for classes (see `as_stored`) and float32 for scores. For 12 layers,
+      QQP's 40,430 dev examples take 1.9 MB.
+    * `lambdas` (models with Λ) or `uncertainties` (BERxiT): (layers, n), float32; another 1.9 MB for QQP.
+    * `sweep_rule`, `sweep_rule_fields` (JSON), `sweep_field` (name of the field that varies, or ""), `sweep_setting`
+      (value of this field, or NaN), `sweep_score` and `sweep_mean_layers`: (settings,). They are the results under
+      other exit settings, computed from `layer_logits`.
     """
     outputs, draws = evaluation.outputs, evaluation.draws
     layer_logits = as_stored(outputs.logits.numpy())
@@ -305,9 +303,9 @@ def write_predictions(
 def as_stored(logits: np.ndarray) -> np.ndarray:
     """Round the logits of a classification, (layers, n, labels), to float16 without changing any predicted class.
 
-    The scores of a regression are not rounded. If rounding would change the class with the largest logit, the logit of
-    the original class is set to the next float16 above all other logits. Every layer then predicts the same class as in
-    full precision. Exit rules that use probabilities may still decide differently near their thresholds.
+    The scores of a regression are not rounded. If rounding would change the predicted class, the logit of this class is
+    set to the next float16 above all other logits. Exit rules that use probabilities may still decide differently near
+    their thresholds.
     """
     if logits.shape[2] == 1:
         return logits
@@ -324,7 +322,7 @@ def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str
 
 
 def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Compute the mean number of layers expected with sampled exits and, for a classification, the expected accuracy.
+    """Compute the expected mean layers of sampled exits and, for a classification, the expected accuracy.
 
     The values are computed from the exit probabilities, without sampling.
     """

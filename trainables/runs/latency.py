@@ -37,15 +37,15 @@ def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
 def measure_latency(
     model: EarlyExitModel, examples: Examples, rules: Sequence[ExitRule], *, num_batches: Mapping[int, int]
 ) -> Latency:
-    """Measure the latency under each exit rule, in batches that are spread over the examples.
+    """Measure the latency under each exit rule.
 
-    Each round runs every batch under every rule; the first round is not timed. The time of a batch is its time in the
-    fastest round, because other work on the machine can only add time. The time per example is a mean over batches.
-    With a single CPU thread, only the CPU time of that thread counts.
+    Each round runs every batch under every rule; the first round is not timed. The shortest time of a batch counts,
+    because other work on the machine can only add time. The time per example is a mean over batches. With a single CPU
+    thread, only the CPU time of that thread counts.
 
     Args:
-        num_batches: largest number of batches, by batch size. A batch size above the number of examples is reduced to
-            the number of examples.
+        num_batches: a map from batch size to the largest number of batches. A batch size above the number of examples
+            is reduced to the number of examples.
     """
     sizes = {min(size, len(examples)): number for size, number in num_batches.items()}
     with evaluating(model) as device:
@@ -93,7 +93,7 @@ class _Timed:
 
 
 def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
-    """Average the times of one rule's batches for each batch size, and count the FLOPs of the largest batch size."""
+    """Average one rule's times for each batch size, and count the FLOPs of one batch of the largest size."""
     by_size: dict[int, list[_Timed]] = {}
     for each in timed:
         by_size.setdefault(each.run.size, []).append(each)
@@ -111,10 +111,10 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
 
 
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
-    """Count the FLOPs of the shortest, the median and the longest text, for an exit after each layer.
+    """Count the FLOPs of the shortest, the median and the longest text, for exits after layer 1, 2, ...
 
-    A text of at least `HALVED_FROM` tokens skips about half of the computation of the layer at which it exits. One
-    parabola in the number of tokens therefore cannot fit both shorter and longer texts.
+    A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits. FLOPs are therefore not one
+    parabola in the number of tokens.
     """
     by_length = np.argsort(examples.lengths, kind="stable")
     rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}
@@ -138,7 +138,7 @@ def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> lis
 
 
 def _choose_clock(device: torch.device) -> Callable[[], float]:
-    """Choose the clock for CPU time if PyTorch uses a single CPU thread, or else the clock for wall time.
+    """Choose the clock: CPU time for a model on a single CPU thread, and wall time for all others.
 
     CPU time leaves out the work of other programs on the same CPU.
     """
@@ -155,8 +155,8 @@ def _time(run: Callable[[], object], clock: Callable[[], float]) -> float:
 def count_flops(run: Callable[[], object]) -> int:
     """Call `run`, and count the FLOPs of its matrix products and convolutions.
 
-    A multiplication and an addition count as two FLOPs. Attention is computed without a fused implementation, because
-    PyTorch does not count the FLOPs of fused implementations on every device.
+    A multiplication and an addition count as two FLOPs. Attention runs without a fused kernel, because PyTorch does not
+    count the FLOPs of fused kernels on every device.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()

@@ -38,8 +38,8 @@ class Optimiser:
         """Make an optimiser.
 
         Args:
-            groups: parameter groups. A group has the keys `params` and `weight_decay`, and the key `lr` if its learning
-                rate differs from that of `config`.
+            groups: parameter groups with the keys `params` and `weight_decay`. The optional key `lr` replaces the
+                learning rate of `config`.
             num_steps: largest number of steps, at which the schedule ends.
             kind: a value of `PretrainingConfig.optimizer`.
         """
@@ -54,14 +54,14 @@ class Optimiser:
         return self._schedule.last_epoch
 
     def learning_rate_after(self, steps: int) -> float:
-        """Compute the learning rate of the step after `steps` steps, for parameters with the configured peak rate."""
+        """Compute the learning rate after `steps` steps, for parameters with the configured peak rate."""
         return self._config.learning_rate * self._schedule.lr_lambdas[0](steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
         """Take one step on the sum of scalar losses, and return the sum.
 
-        Each loss comes from one part of a batch; the losses must add up to the loss of the batch. Then the step is the
-        same as for the whole batch, up to rounding. Each loss's graph is freed before the next loss is computed.
+        Each loss comes from one part of a batch, and the losses must add up to the loss of the batch. The graph of a
+        loss is freed before the next loss is computed.
         """
         self._optimizer.zero_grad()
         total: Tensor | float = 0.0
@@ -76,14 +76,14 @@ class Optimiser:
         return total
 
     def diverged(self, what: str) -> TrainingError:
-        """Create the error for diverged training; its message has the number of steps and the peak learning rate."""
+        """Create the error for diverged training, with the number of steps and the peak learning rate."""
         rate = f"{self._config.learning_rate:.3g}"  # the peak, because the current rate may have decayed to 0
         return TrainingError(
             f"{what} after step {self.steps} at learning rates up to {rate}; try a lower learning_rate"
         )
 
     def state(self) -> dict[str, Any]:
-        """Return all state on which the next step depends, except the state of the model."""
+        """Return the state of the optimiser and of the learning-rate schedule."""
         return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ STEPS_BETWEEN_CHECKS = 50  # checks are rare because reading a loss waits for th
 
 
 class FiniteLosses:
-    """The losses of one epoch. After every `STEPS_BETWEEN_CHECKS` steps, the new losses are checked to be finite."""
+    """The losses of one epoch, which must be finite."""
 
     def __init__(self, optimiser: Optimiser) -> None:
         """Start an epoch, which begins with the next step of the optimiser."""
@@ -141,7 +141,7 @@ class FiniteLosses:
         self._checked = 0
 
     def add(self, loss: Tensor) -> None:
-        """Store the loss of a step. After every `STEPS_BETWEEN_CHECKS` steps, check the new losses.
+        """Store the loss of a step. Every `STEPS_BETWEEN_CHECKS` steps, check the new losses.
 
         Raises:
             TrainingError: one of the checked losses is not finite.
@@ -194,8 +194,8 @@ class UncorrectedAdam(torch.optim.Optimizer):
         w = w - learning_rate r u    r = 1, or the trust ratio |w| / |u|, which is 1 if either norm is 0
 
     Sources: google-research/albert, lamb_optimizer.py (a trust ratio except for normalisations and biases);
-    cybertronai/pytorch-lamb, which shoarora/lmtuners uses (a trust ratio for all parameters, in which |w| is at most
-    10); google-research/electra, model/optimization.py (no trust ratio).
+    cybertronai/pytorch-lamb, used by shoarora/lmtuners (a trust ratio for all parameters, with |w| at most 10);
+    google-research/electra, model/optimization.py (no trust ratio).
 
     No library has all three updates. `torch.optim.AdamW` corrects the bias of the moments. `transformers` has had no
     optimizers since release 5. torch_optimizer 0.3.0 has pytorch-lamb's update, always with the trust ratio.
@@ -242,7 +242,7 @@ def _moment_ratio(state: dict[str, Tensor], gradient: Tensor, group: dict[str, A
 
 
 def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tensor:
-    """Compute the trust ratio, a scalar on the weight's device, without waiting for the device."""
+    """Compute the trust ratio, a scalar on the weight's device."""
     weight_norm, update_norm = weight.norm().clamp(max=max_weight_norm), update.norm()
     return torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
 
@@ -255,10 +255,9 @@ def training_words(
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a function that makes the context for training.
 
-    Inside the context, the model's table of word embeddings has only the tokens of `examples`. The embeddings of all
-    other tokens have zero gradients, and AdamW without weight decay does not change them. In the optimiser, these
-    embeddings would only cost time: each step would fill, clip and add megabytes of zeros. The context does nothing if
-    it would change the results. The model must already be on the device for training.
+    Inside the context, the model's table of word embeddings has only the tokens of `examples`, which saves time. The
+    results do not change, because AdamW without weight decay leaves the embeddings of unseen tokens unchanged. With
+    weight decay, and for ShareBERT, the context does nothing. The model must already be on the device for training.
     """
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
@@ -285,7 +284,7 @@ def training_words(
 
 
 class _UsedWords(nn.Module):
-    """A table with some rows of an embedding table, which are looked up by the token ids of the full vocabulary."""
+    """Some rows of an embedding table. The rows are looked up by the full vocabulary's token ids."""
 
     def __init__(self, table: nn.Embedding, words: Tensor) -> None:
         super().__init__()

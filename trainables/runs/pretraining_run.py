@@ -1,12 +1,11 @@
 """One pretraining run, in a plain Python process. After each epoch, the model is scored on held-out text.
 
-On a CPU, the same spec and number of threads give the same weights bit for bit, even if the run is resumed. The reason
-is that batches, masks and samples depend only on the seed and the step, and dropout only on the seed and the epoch.
+On a CPU, the same spec and number of threads give the same weights bit for bit, even if the run is resumed. Batches,
+masks and samples depend only on the seed and the step. Dropout depends only on the seed and the epoch.
 
-If `torch.distributed` is initialised, its processes share the work of each step: each process computes the losses of an
-equal share of the batch. Every process makes the whole batch, has the same state and computes all held-out scores, so
-any process can save the run. The weights are the same as with one process, except for rounding and for dropout, which
-each process draws for its own examples.
+If `torch.distributed` is initialised, each process computes the losses of an equal share of the batch. Every process
+makes the whole batch, has the same state and computes all held-out scores, so any process can save the run. The number
+of processes changes the weights only by rounding and by dropout, which each process draws separately.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class PretrainingRun:
 
         Raises:
             Unavailable: the corpus or the backbone is missing, or the device does not support the precision.
-            ValueError: the spec has an invalid value, or the processes cannot share its batch evenly.
+            ValueError: the spec has an invalid value, or the processes cannot share a batch equally.
         """
         self.spec = from_plain(PretrainingSpec, to_plain(spec), where="a pretraining run's spec")
         self.history: list[PretrainingRow] = []
@@ -111,7 +110,7 @@ class PretrainingRun:
         return run
 
     def state(self) -> dict[str, Any]:
-        """Return the spec and all state that the next epoch needs, as tensors, numbers, strings, lists and dicts."""
+        """Return all state that the next epoch needs, as tensors, numbers, strings, lists and dicts."""
         return {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
@@ -143,11 +142,11 @@ class PretrainingRun:
 
     @property
     def num_kept_parameters(self) -> int:
-        """Number of parameters in the part of the model that is saved as the backbone."""
+        """Number of parameters that are saved as the backbone."""
         return sum(parameter.numel() for parameter in self._model.kept.parameters())
 
     def run_epoch(self, on_step: Callable[[int], object] = lambda step: None) -> PretrainingRow:
-        """Train for `steps_per_epoch` steps, or fewer if fewer remain; return the epoch's row with held-out scores.
+        """Train for at most `steps_per_epoch` steps, and return the epoch's row with held-out scores.
 
         Args:
             on_step: called after each step with the number of steps so far.
@@ -188,7 +187,7 @@ class PretrainingRun:
             return self._model.scores(self._make_batch(part) for part in parts)
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds that an epoch and its evaluation take, by timing `steps` steps and one evaluation.
+        """Estimate the seconds of an epoch and its evaluation, by timing `steps` steps and one evaluation.
 
         The steps change the model, so the run must be discarded afterwards.
         """
@@ -253,7 +252,7 @@ class PretrainingRun:
         return losses.mean(), tokens
 
     def _step(self, step: int) -> tuple[Tensor, int]:
-        """Take step number `step`, counted from 0. Return the loss and the number of tokens of the whole batch."""
+        """Take step number `step`, counted from 0. Return the batch's loss and number of tokens."""
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
         with backward_precision(self._config.precision):
@@ -263,10 +262,9 @@ class PretrainingRun:
         return loss, totals.tokens
 
     def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
-        """Yield the losses that this process computes, one for each part of the batch.
+        """Compute the losses of this process, one for each part of the batch.
 
-        Each loss is multiplied by the number of processes, because `DistributedDataParallel` averages the gradients of
-        all processes.
+        Each loss is multiplied by the number of processes, because `DistributedDataParallel` averages the gradients.
         """
         size = self._examples_at_once
         starts = range(self._rank * size, self._config.batch_size, self._num_processes * size)
@@ -296,7 +294,7 @@ class PretrainingRun:
 
 
 def dropout_purpose(rank: int) -> str:
-    """Name the random numbers for the dropout of a process; rank 0 draws the same as a run with a single process."""
+    """Name the random numbers for the dropout of a process. Rank 0 uses the name of a run with one process."""
     return "dropout" if rank == 0 else f"dropout in process {rank}"
 
 

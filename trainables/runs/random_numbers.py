@@ -1,4 +1,4 @@
-"""Random numbers of a trial, which depend only on its seed, their purpose and the number of the epoch or step.
+"""Random numbers of a trial. They depend only on seed, purpose, and the number of the epoch or step.
 
 For this reason, evaluation cannot change training, and no generator state has to be saved. The states of the caller's
 generators do not change either.
@@ -16,7 +16,7 @@ import torch
 
 @contextmanager
 def seeded_random(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's global generators with a seed, a purpose and an epoch; restore their states after the context."""
+    """Seed PyTorch's global generators inside the context, and restore their states afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(_derive_seed(seed, purpose, epoch))
         yield

@@ -1,10 +1,10 @@
-"""Loads trained models from the folders of trials or from exports, and exports trained models.
+"""Loads trained models from trials or exports, and exports trained models.
 
-Both `from_pretrained` of `transformers` and `load_trained` can read the folder of an export, which contains:
+An export can be read by `from_pretrained` of `transformers` and by `load_trained`. The folder contains:
 
-    config.json, model.safetensors, tokenizer    a `transformers` model: the encoder and, if a class of `transformers`
-                                                 computes the same logits, the classifier
-    heads.safetensors                            all other weights, under this project's names: the heads for exits
+    config.json, model.safetensors, tokenizer    a `transformers` model: the encoder, and also the classifier if a
+                                                 class of `transformers` computes the same logits
+    heads.safetensors                            all other weights, under this project's names
     model.json                                   the spec of the trial, without the paths of this machine
     methods/                                     the files of the method, if it comes from an included folder
 
@@ -61,7 +61,7 @@ _CLASSIFIER = "ForSequenceClassification"  # suffix of the sequence classifiers'
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The model of a trial's selected epoch, with its configuration, task and tokenizer."""
+    """The model of a trial's selected epoch, and the configuration, task and tokenizer of the trial."""
 
     spec: TrialSpec
     config: TrainingConfig
@@ -79,7 +79,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         folder: the folder `Outcome.model` of a trial, or the folder of an export.
 
     Raises:
-        ValueError: the folder has no trained model, or the method of the model is unknown in this process.
+        ValueError: the folder has no trained model, or this process does not know the model's method.
     """
     folder = Path(folder)
     weights, description = _read_exported(folder) if (folder / HEADS).is_file() else read_model(folder)
@@ -106,11 +106,11 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
 
 
 def start_from(model: EarlyExitModel, folder: Path) -> None:
-    """Copy weights from the trained model in `folder`: the encoder's and, for DeeBERT, the classifier's.
+    """Copy the weights of `model.started_parts` from the trained model in `folder`.
 
     Raises:
         Unavailable: the folder has no trained model.
-        ValueError: the trained model lacks some of these weights, or the shapes of its weights do not fit.
+        ValueError: the trained model lacks some of these weights, or their shapes differ.
     """
     with reading_inputs():
         weights, description = read_model(folder)
@@ -152,9 +152,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an export: the weights, under this project's names, and the content of model.json.
-
-    The result has the same form as that of `read_model`.
+    """Read an export. The result has the same form as that of `read_model`.
 
     Raises:
         ValueError: a file is missing or damaged.
@@ -174,7 +172,7 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
-    """Make the `transformers` configuration of an export, with the trial's number of layers and label names."""
+    """Make the `transformers` configuration of an export."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
         reason = "the encoder has Nystrom attention, which no class of transformers has"
@@ -210,7 +208,7 @@ def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
 
 
 def _shorten_folders(spec: TrialSpec) -> dict[str, Any]:
-    """Return the fields of a spec that contain paths, with each path replaced by the name of its folder."""
+    """Shorten each path in a spec to the name of its folder; return the changed fields."""
     names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
     names += ["data"] if classify_data(spec.data) == "folder" else []
     own_task = spec.own_task and replace(spec.own_task, place=spec.task)

@@ -1,7 +1,7 @@
 """One trial in a plain Python process: train, evaluate after every epoch, keep the selected model, save and resume.
 
-On a CPU, the same spec and number of threads give the same weights bit for bit, even after a resume;
-`random_numbers.py` explains why. On a GPU, rounding may differ, because kernels add up gradients in varying order.
+On a CPU, the same spec and number of threads give the same weights bit for bit, even after a resume. On a GPU, rounding
+may differ, because kernels add up gradients in varying order.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ _IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "selec
 
 
 class TrialData:
-    """The tokenised examples of a trial: those for training, those for selecting the epoch, and those of dev."""
+    """The tokenised examples of a trial: training rows, rows for selecting the epoch, and dev rows."""
 
     def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path, limit: int | None = None) -> None:
         """Read the rows for training and for selecting the epoch.
 
-        If `spec.selection` is "holdout", the epoch is selected on a part of train, and dev is read only when needed.
+        If `spec.selection` is "holdout", the epoch is selected on a part of train.
 
         Args:
             cache: folder of tokenised data, shared by all trials.
-            limit: largest number of rows to use from train, and likewise from dev. The rows that are used are spread
-                evenly. None means all rows.
+            limit: largest number of rows to use from train, and likewise from dev. These rows are spread evenly. None
+                means all rows.
 
         Raises:
             Unavailable: the data or the tokenizer is missing.
@@ -100,7 +100,7 @@ class TrialData:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """The differences between the splits read so far and the official GLUE data."""
+        """The differences of the splits read so far from the official GLUE data."""
         return differences_from_official(self._task, self._labels)
 
     @cached_property
@@ -216,7 +216,7 @@ class TrainingRun:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """Number of training rows, and number of rows on which each epoch is scored."""
+        """Number of rows for training, and number of rows for scoring each epoch."""
         return len(self._data.train), len(self._data.selection)
 
     def run_epoch(self) -> EpochRow:
@@ -228,7 +228,7 @@ class TrainingRun:
         return run_to_end(self.epoch_in_steps())
 
     def epoch_in_steps(self) -> Generator[None, None, EpochRow]:
-        """Do the same as `run_epoch`, but yield after each training or evaluation step, so that the caller can stop."""
+        """Do the same as `run_epoch`, but yield after each step, so that the caller can stop."""
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
@@ -266,7 +266,7 @@ class TrainingRun:
         return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds that an epoch takes, by timing `steps` training steps and `steps` evaluation steps.
+        """Estimate the seconds of an epoch, by timing `steps` training steps and `steps` evaluation steps.
 
         The steps change the model, so the run must be discarded afterwards.
         """
@@ -320,11 +320,11 @@ class TrainingRun:
         """Return the trial's results: the folder of the selected epoch's model, and its scores on the reported split.
 
         The reported split is usually the split on which the epoch was selected. If `selection` is "holdout" and
-        `report_dev` is true, the reported split is dev, and training and selection have not used dev.
+        `report_dev` is true, the reported split is dev, which training and selection have not used.
 
         Args:
-            predictions: file to which the predictions on the reported split are written (npz, see `write_predictions`);
-                None means no file.
+            predictions: file for the predictions on the reported split (npz, see `write_predictions`); None means no
+                file.
         """
         selected = self.history[self.best_epoch - 1]
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
@@ -340,7 +340,7 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """Evaluate the selected epoch's model on `examples`; write predictions if the file `predictions` is given."""
+        """Evaluate the selected epoch's model on `examples`, and write the file `predictions`, if given."""
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
             with _with_weights(self._model, self._selected_weights):  # restores the run's weights afterwards
@@ -373,7 +373,7 @@ class TrainingRun:
             return replace(latency, texts=count_flops_of_texts(model, examples))
 
     def try_out(self, *, rows: int = 2) -> None:
-        """Train and evaluate on `rows` rows, to test the method's code. The run must be discarded afterwards."""
+        """Test the method's code on `rows` rows. The run must be discarded afterwards."""
         run_to_end(self.train_on([self._draw_batches(1)[0][:rows]], 1))
         examples = self._data.selection.take(np.arange(rows))
         evaluation = run_to_end(self._evaluate(examples, 1, self._exit_settings))
@@ -411,7 +411,7 @@ class TrainingRun:
         exit_settings: Sequence[Configuration] = ({},),
         select_by: str | UnsetType = UNSET,
     ) -> Generator[None, None, Evaluation]:
-        """Evaluate the model under each exit setting; return the evaluation under the selected setting."""
+        """Evaluate the model under each exit setting, and return the one that `select_by` selects."""
         with naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)

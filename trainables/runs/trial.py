@@ -138,7 +138,7 @@ class TextFlops(Typed, frozen=True, kw_only=True):
 
 
 class Latency(Typed, frozen=True, kw_only=True):
-    """One measurement of a model's latency. Another measurement would give equal layers and FLOPs, but other times."""
+    """One measurement of a model's latency. In a repeated measurement, only the times differ."""
 
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # number of PyTorch's CPU threads
@@ -170,11 +170,11 @@ class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class TrainingError(RuntimeError):
-    """Raised when the training itself fails, so that a retry would fail in the same way."""
+    """Raised when the training itself fails. A retry would fail in the same way."""
 
 
 class OutOfMemory(TrainingError):
-    """Raised when the device runs out of memory, because of the configuration or of other processes on the device."""
+    """Raised when the device runs out of memory. Other processes on the device may be the cause."""
 
 
 class Unavailable(ValueError):
@@ -182,14 +182,14 @@ class Unavailable(ValueError):
 
 
 class UnreadableState(ValueError):
-    """Raised when a saved state is damaged, incomplete or from another trial, so that the trial must start again."""
+    """Raised when a saved state is damaged, incomplete or from another trial. The trial must start again."""
 
 
 @contextmanager
 def reading_inputs() -> Iterator[None]:
     """Turn errors in reading inputs into `Unavailable`, because another machine may have the inputs.
 
-    `Unusable` is raised unchanged.
+    An error of the class `Unusable` is raised unchanged.
     """
     try:
         yield

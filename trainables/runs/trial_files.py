@@ -1,12 +1,12 @@
-"""The files of one trial: its state, from which training can resume, and its trained model.
+"""The files of one trial: the state, from which training can resume, and the trained model.
 
 The folder of a trial holds:
 
     state.pt             everything that the next epoch depends on; replaced atomically
     model-epoch-3/       model of the epoch selected so far: model.safetensors, model.json and the tokenizer
 
-If the process is killed at any moment, `state.pt` is complete and the model that belongs to it exists. `state.pt` is
-read with `weights_only`, which does not unpickle objects that could run code.
+If the process is killed at any moment, `state.pt` is complete and the model that belongs to it exists. Reading
+`state.pt` runs no code from the file (`weights_only`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def _hash_state(state: object) -> str:
-    """Hash the content of a state, to detect an edited file. Torch itself detects only flipped bytes."""
+    """Hash the content of a state. The hash detects an edited file; torch detects only flipped bytes."""
     digest = hashlib.sha256()
 
     def add(value: object) -> None:
@@ -120,7 +120,7 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def remove_other_models(folder: Path, keep: Path | None) -> None:
-    """Delete every model in a trial's folder except `keep`, and any unfinished model that a killed process left."""
+    """Delete every model in a trial's folder except `keep`, also unfinished ones of killed processes."""
     for path in [*folder.glob("model-epoch-*"), *folder.glob(".model-epoch-*")]:
         if path != keep:
             shutil.rmtree(path, ignore_errors=True)
@@ -147,7 +147,7 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
-    """Check that the fields in `names` are equal in the saved and the requested spec.
+    """Check that both specs have the same values in the fields `names`.
 
     Raises:
         ValueError: a field differs.
