@@ -1,7 +1,7 @@
 """Summary of a study: which methods are better, by how much and at what cost, with the caveats.
 
-The summary calls a method better or worse only if the difference is significant. The dev table marks these differences
-with ↑ or ↓. If repeated searches can be compared, the marks in the table of repeated searches are used instead.
+The summary calls a method better or worse only if the difference is significant. The dev table marks such differences
+with ↑ or ↓. If repeated searches can be compared, the marks of table `search_repeats` count instead.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the row's inference time by the baseline's; each is a sum over the tasks for which both have results.
+    """Divide the row's inference time by the baseline's, over the tasks on which both have results.
 
     Return None if there are no such tasks, or if some of the models were not timed.
     """
@@ -160,13 +160,13 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         return words
     searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})
     times = " to ".join(dict.fromkeys(str(end) for end in (searches[0], searches[-1])))
-    return f"{words} These tests compare the methods: each was searched {times} times (table search_repeats)."
+    return f"{words} These tests compare the methods: each method was searched {times} times (table search_repeats)."
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe the method's difference from the baseline, its significance, and the method's number of layers.
+    """Describe the method's difference from the baseline, whether it is significant, and the layers that run.
 
-    Unless `in_short` is set, also describe the power of the tests and the compute.
+    Without `in_short`, also describe the power of the tests and the compute.
     """
     compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
     parts = [_describe_difference(finding, baseline, in_short=in_short), _describe_layers(finding, baseline), compute]
@@ -230,10 +230,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     ]
     if untested:
         needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
-        text = (
-            f"A test against {evidence.baseline} needs {needed} of both methods, which are missing for "
-            f"{', '.join(untested)}."
-        )
+        text = f"Not tested against {evidence.baseline}, because {needed} are missing: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
     if not evidence.on_mini and (titles := notes.list_other_data(evidence.rows)):
         lines.append(Caveat(f"The data of these tasks are not the official GLUE: {', '.join(titles)}.", "missing"))
@@ -247,7 +244,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Count the missing cells, and the cells whose seeds differ from those that the protocol asks for.
+    """Count the missing cells, and the cells that do not have the seeds of the protocol.
 
     Every repeated search counts as a separate cell.
     """

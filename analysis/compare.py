@@ -53,7 +53,7 @@ METRICS["mcc"] = "matthews"
 
 
 def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:
-    """Make tables of the mean scores, the comparisons with the baseline, and all other comparisons; skip empty tables.
+    """Tabulate the mean scores, the comparisons with the baseline, and all other comparisons; skip empty tables.
 
     Raises:
         ValueError: no two methods share a task, or no method has the name `baseline`.
@@ -98,7 +98,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
     """Read all files; return (method, task) -> list of answers, with one entry per seed.
 
     Args:
-        metrics: task -> metric that replaces GLUE's metrics. The metric under the key "" applies to all other tasks.
+        metrics: task -> metric that replaces GLUE's metrics; the key "" stands for all other tasks.
 
     Raises:
         ValueError: if a file cannot be read, rows contradict each other, or a metric is missing or fits no task.
@@ -160,7 +160,7 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
 
 
 def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
-    """Put all answers in the same order of examples; return method -> answers, with one entry per seed."""
+    """Put all answers in the same order of examples; return method -> answers of each seed."""
     labels, answers = _as_numbers(task, rows)
     number = pd.to_numeric(rows["example"], errors="coerce")
     rows = rows.assign(label=labels, answer=answers, number=number)
@@ -186,8 +186,7 @@ def _arrange_answers(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarra
     """Put the answers of one method and seed into an array, (draws, n)."""
     if len(again := rows[rows.duplicated(["draw", "position"])]):
         raise ValueError(
-            f"{who}: example {again['example'].iloc[0]} occurs twice; allowed: once, or once "
-            "per number in the column draw"
+            f"{who}: example {again['example'].iloc[0]} occurs twice; allowed: once, or once per draw (column draw)"
         )
     answers = rows.pivot(index="draw", columns="position", values="answer").reindex(columns=range(len(ids)))
     if len(missing := np.flatnonzero(answers.isna().any())):

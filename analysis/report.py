@@ -2,8 +2,8 @@
 
 python -m analysis.report runs/NAME
 
-The page needs no network and no other file. The command also writes its tables to runs/NAME/tables, as
-`analysis.tables` does, and its pictures to runs/NAME/pictures, as SVG and PDF.
+The page needs no network and no other file. The command also writes the tables to runs/NAME/tables, and the pictures
+to runs/NAME/pictures, as SVG and PDF.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """For each cell with final runs, make a table that lists these runs, one per line."""
+    """Make a table for each cell that has final runs, with one run per line."""
     tables = []
     for label, cell in evidence.cells:
         number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
@@ -212,7 +212,7 @@ def _about(study: Study) -> str:
 
 
 def registration(study: Study) -> str:
-    """Tell where the digest of the plan was registered before the first trial, or that it was not registered."""
+    """Tell where the plan's digest was registered before the first trial, or that it was not registered."""
     digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest} was not registered before the first trial."

@@ -51,10 +51,7 @@ OnTest = Mapping[str, ModelOnTest]  # by the trial's key
 
 
 def verdicts_table(evidence: Evidence) -> Table | None:
-    """For each published number that is comparable to one of ours, tabulate our number minus the published number.
-
-    Return None if no published number is comparable.
-    """
+    """Tabulate our numbers minus the published numbers; return None if no published number is comparable."""
     pairs = pairs_with_published(evidence)
     lines: dict[tuple[str, str], dict[str, Entry]] = {}  # (label, label of the line above or "") -> entries by task
     for pair in pairs:
@@ -72,12 +69,12 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         title="Ours minus published",
         lines=[Line(label, entries) for (label, _), entries in lines.items()],
         caption=(
-            'All differences are in points. Each line "± at 95 %" has half the width of the 95 % intervals. The '
-            "intervals cover the variation over seeds and, if there are enough search trials for an estimate, over "
-            "searches. If a paper prints no spread over seeds, our spread is used for both numbers. "
+            'All differences are in points. The line "± at 95 %" has half the width of each 95 % interval. The '
+            "intervals cover the variation over seeds, and over searches if there are enough search trials. If a "
+            "paper prints no spread over seeds, our spread is used for both numbers. "
             f"=: the interval lies within {100 * MARGIN:g} point of zero. ≠: the interval excludes zero, and the "
             f"difference exceeds {100 * MARGIN:g} point. (≠): like ≠, but another search might change the result. "
-            "?: undecided. There is no verdict if the paper does not state how many seeds its number is from."
+            "?: undecided. There is no verdict if the paper does not state its number of seeds."
         ),
         notes=verdict_notes(pairs),
         sidecar={"verdicts": [_verdict_facts(pair) for pair in pairs]},
@@ -113,10 +110,7 @@ def comparisons_table(evidence: Evidence) -> Table | None:
 
 
 def comparisons_of_others_table(evidence: Evidence) -> Table | None:
-    """Tabulate the comparisons between rows other than the baseline.
-
-    Return None if no two such rows can be tested against each other.
-    """
+    """Tabulate the comparisons between rows other than the baseline; return None if there are none."""
     table = without_baseline(evidence.comparisons, evidence.baseline)
     return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
 
@@ -152,10 +146,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
 
 
 def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """Tabulate the comparisons between rows other than the baseline.
-
-    Return None if `compared` has no such comparison.
-    """
+    """Tabulate the comparisons between rows other than the baseline; return None if there are none."""
     others = [one for one in compared if one.family == "others"]
     if not others:
         return None
@@ -182,7 +173,7 @@ def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: 
 
 
 def _collect_sources(cell: Cell, sample: Sample | None) -> dict[str, float | None]:
-    """For each source in `SOURCES`, compute how much it makes the cell's score vary; scores are in [-1, 1]."""
+    """Compute how much each source in `SOURCES` makes the cell's score vary; scores are in [-1, 1]."""
     return {
         "seed": sample.spread_over_seeds if sample else None,
         "dev_examples": sample.spread_over_examples if sample else None,
@@ -217,9 +208,9 @@ def sources_table(evidence: Evidence) -> Table | None:
             for place, found in sources.items()
         ],
         caption=(
-            'All numbers are in points. The columns "seed", "dev examples" and "search" have the standard deviations '
-            "of one model's score: over seeds, over samples of dev examples, and over searches. The standard deviation "
-            "over searches is missing if there are too few search trials, or if ASHA stopped some of these trials. The "
+            'All numbers are in points. The columns "seed", "dev examples" and "search" have the standard deviation '
+            "of one model's score over seeds, over samples of dev examples, and over searches. The standard deviation "
+            "over searches is missing if there are too few search trials, or if ASHA stopped some of them. The "
             'column "best - last epoch" has the score of the selected epoch minus the score of the last epoch, on the '
             "selection split."
         ),
@@ -255,10 +246,7 @@ def winners_table(evidence: Evidence) -> Table | None:
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """For each row, make a line with its search ranges on its first task.
-
-    For each further task on which the row has other ranges, make another line.
-    """
+    """Make a line with the search ranges of each row, and another line for each task with other ranges."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
         ranges = {name: _format_range(cell.arm.read_field(name)) for name in fields if name in cell.arm.decided}
@@ -291,7 +279,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     return make_table(
         evidence,
         "search_repeats",
-        title="Repeated searches{data}; {seeds} after the first search, and as many other seeds after each repeat",
+        title="Repeated searches{data}; {seeds} after the first search, other seeds after each repeat",
         first_column="arm",
         columns={
             "number_of_searches": "searches",
@@ -304,12 +292,11 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         lines=[Line("/".join(place), _describe_repeats(own, tests.get(place))) for place, own in repeats.items()],
         caption=(
             'Scores are in points. "First" is the median score after the first search, as in the other tables. "All, '
-            'mean" is the mean score over all searches. "Spread" is the standard deviation, over searches, of the '
-            'mean score after a search. "Of search" is the part of this spread that the seeds do not explain. The last '
-            "column has the mean score over all searches minus that of the baseline, with its 95 % interval over "
-            "searches and dev examples (t-test; the number of searches determines the degrees of freedom). ↑ and ↓: "
-            "significant at the 5 % level, with Holm's correction over this table. The tests compare the methods "
-            "including their tuning."
+            'mean" is the mean score over all searches. "Spread" is the standard deviation of the searches\' mean '
+            'scores. "Of search" is the part of this spread that the seeds do not explain. The last column has the '
+            "mean score over all searches minus that of the baseline, with its 95 % interval (t-test over searches "
+            "and dev examples). ↑ and ↓: significant at the 5 % level, with Holm's correction over this table. The "
+            "tests compare the methods including their tuning."
         ),
         unit="points; number_of_searches: searches",
         notes=[
@@ -393,8 +380,8 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
         blocks=placed.blocks,
         caption=(
             "Scores on the test sets are in points (100 x score). The test labels were read after the last trial. The "
-            "first column of each task has the test score of the model with the best dev score, which is what papers "
-            "report. The second column has the median and the range of the scores of all confirm seeds."
+            "first column of each task has the test score of the model with the best dev score, as in papers. The "
+            "second column has the median and the range over all confirm seeds."
         ),
         notes=[
             *(

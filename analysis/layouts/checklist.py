@@ -1,7 +1,7 @@
 """Reproducibility checklists, filled in for a study, and the table of the study's data.
 
-`checklist.toml` has the items and the texts of the answers; this module chooses Yes, No or n/a. No means that the study
-does not show what the item asks for, even if the study's author knows it.
+`checklist.toml` has the items and the texts of the answers; this module chooses Yes, No or n/a. The answer No means
+that the study does not show what the item asks for, even if the study's author knows it.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ def _fill_answers(part: str, found: Mapping[str, Found]) -> dict[str, Answer]:
 
     Args:
         part: name of the part.
-        found: question -> its answer, and the words that replace the placeholder `{}` in the answer's text. A question
-            that is not in `found` has the same answer and text for all studies.
+        found: question -> its answer, and the words for the placeholder `{}` in the text. All other questions have the
+            same answer for all studies.
     """
     holds = {"yes": True, "no": False, "na": None}
     answered = {}
@@ -176,7 +176,7 @@ def _describe_parameters(evidence: Evidence) -> str:
 
 
 def _describe_mean_times(evidence: Evidence) -> str:
-    """For each row, describe the mean wall-clock time of its completed confirm trials, in minutes."""
+    """Describe the mean wall-clock time of each row's completed confirm trials, in minutes."""
     seconds: dict[str, list[float]] = {}
     for label, cell in evidence.cells:
         seconds.setdefault(label, []).extend(record.wall_seconds for record in cell.records)
@@ -194,7 +194,7 @@ def _describe_data_source(studies: list[Study]) -> tuple[bool, str]:
 
 
 def _find_unlike_ranges(cells: list[Cell]) -> list[str]:
-    """List the searched fields whose search range or value differs between methods on the same task."""
+    """List the searched fields that have different ranges or values in two methods on the same task."""
     values: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         for field in cell.arm.decided:
@@ -254,7 +254,7 @@ def _describe_data(cell: Cell) -> dict[str, Entry]:
 
 
 def data_table(evidence: Evidence) -> Table:
-    """Tabulate each task's metric, licences and numbers of examples, both in this study and in the official data."""
+    """Tabulate each task's metric, licences, and numbers of examples in this study and in the official data."""
     cells: dict[str, Cell] = {}
     for _, cell in evidence.cells:
         if cell.task not in cells or not cells[cell.task].records:

@@ -80,13 +80,13 @@ def exits_table(evidence: Evidence) -> Table | None:
         sidecar.append({"row": label, "task": cell.task} | facts)
     devices = costs.name_devices(cell for _, cell in cells)
     caption = [
-        '"Layers" is the mean number of layers per dev example. Parentheses enclose the range of layers or scores over '
-        "seeds; for differences and ELUE scores, they enclose the 95 % interval."
+        '"Layers" is the mean number of layers per dev example. Parentheses enclose the range over seeds or, for '
+        "differences and ELUE scores, the 95 % interval."
     ]
     if devices and evidence.baseline:
         caption.append(
             f'"Time" is the inference time per example divided by that of {baseline}, in batches of '
-            f"{' and '.join(map(str, ENDS))} on {devices}. The times were measured on some batches after training, and "
+            f"{' and '.join(map(str, ENDS))} on {devices}. A few batches were timed after training; their times are "
             "scaled to the mean number of layers on dev. Other trials may have run during the measurement."
         )
     caption += _explain_curves(evidence)
@@ -136,9 +136,9 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         columns={"score": "score", "mean_layers": "layers", "speed_up": "speed-up"},
         lines=lines,
         caption=(
-            "For each arm, every line has the results of the same models on dev, at another exit setting. The best "
-            "setting is known only after these evaluations. Speed-up means all layers / mean layers; PABEE, GPFEE, "
-            "PCEE-BERT and F-PABEE print 1 - mean layers / all layers."
+            "Each line has the dev results of an arm's models at one exit setting. A setting that is chosen from this "
+            "table is chosen on dev. Speed-up means all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE "
+            "print 1 - mean layers / all layers."
         ),
         unit="points; speed_up: ratio",
     )
@@ -153,30 +153,28 @@ def _explain_curves(evidence: Evidence) -> list[str]:
     over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
     return [
         '"At half its layers" is a model\'s score at half of all layers, interpolated on the Pareto front of its exit '
-        "settings. The front is chosen on one half of dev and measured on the other half, and vice versa.",
-        '"ELUE score" is the mean difference between the scores of a model\'s exit settings and the interpolated '
-        "scores of the same model truncated at each layer.",
+        "settings. The front is chosen on one half of dev and measured on the other; then the halves swap roles.",
+        '"ELUE score" is the mean gain of a model\'s exit settings over exits at a fixed layer, for equal mean layers.',
         *[
-            f'"Curve" is the mean score along the Pareto front minus the same mean of {evidence.curve_reference}, over '
-            f"the range of mean layers that all rows reach ({over_layers})."
+            f'"Curve" is the mean score along the Pareto front minus that of {evidence.curve_reference}. Both means '
+            f"cover the range of layers that all rows reach ({over_layers})."
         ]
         * bool(over_layers),
-        *[f'"Curve, FLOPs" is like "curve", but over MFLOPs at the length of each text ({over_flops}).']
-        * bool(over_flops),
+        *[f'"Curve, FLOPs" is like "curve", but over MFLOPs instead of layers ({over_flops}).'] * bool(over_flops),
     ]
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
-    """For each task, format the range of costs that all curves of the task cover."""
+    """Format, for each task, the range of costs that all its curves cover."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
 def _describe_exits(
     evidence: Evidence, place: Place, differences: Mapping[str, Mapping[Place, Comparison]]
 ) -> tuple[dict[str, Entry], dict[str, Any]]:
-    """For the arm at `place`, return its entries in table `exits` and its facts for the JSON file.
+    """Return the arm's entries in table `exits`, and its facts for the JSON file.
 
-    `differences` maps the name of each column of differences to the comparison of every arm, by place.
+    `differences` has the comparisons of all arms: column -> place -> comparison.
     """
     cell, exits, curves = evidence.cells_by_place[place], evidence.exits.get(place), evidence.curves.get(place)
     baseline = evidence.cells_by_place.get((str(evidence.baseline), cell.task))
@@ -218,9 +216,9 @@ def _describe_exits(
 
 
 def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
-    """Format the exit setting at which the mean number of layers is nearest to `share` of all layers.
+    """Format the exit setting that runs nearest to `share` of all layers, as `score at layers (setting)`.
 
-    The form is `score at layers (setting)`. Return an empty entry if no setting is near enough.
+    Return an empty entry if no setting is near enough.
     """
     place = sweep.nearest(share * depth, within=depth * NEARBY)
     if place is None:
@@ -234,7 +232,7 @@ def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
 def exit_rules_table(evidence: Evidence) -> Table | None:
     """Tabulate how several exit rules score on the same models at about 25, 50 and 75 % of the layers.
 
-    Return None if no models can be evaluated with more than one exit rule.
+    Return None if no models have results of several exit rules.
     """
     rules = {
         (*place, sweep.rule): sweep for place, sweeps in evidence.rules.items() for sweep in sweeps if len(sweeps) > 1
@@ -259,11 +257,11 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
             for (row, task, rule), sweep in rules.items()
         ],
         caption=(
-            "Each entry has the exit setting at which the mean number of layers is nearest to 25, 50 or 75 % of all "
-            "layers. It is printed as dev score at mean layers (setting). The models of an arm were trained and "
-            "selected under the arm's first rule in the table. The JSON file has all settings."
+            "Each entry has the exit setting that runs nearest to 25, 50 or 75 % of all layers, as dev score at mean "
+            "layers (setting). The models of an arm were trained and selected under the arm's first rule. The JSON "
+            "file has all settings."
         ),
-        notes=[f"rules on class probabilities do not apply to {joined(scores)}, whose labels are scores"]
+        notes=[f"rules on class probabilities do not apply to {joined(scores)}: the labels are scores"]
         if scores
         else [],
         sidecar={
@@ -295,7 +293,7 @@ def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate the mean number of layers at the earliest exit setting that is shown to lose few right answers.
+    """Tabulate how many layers each exit rule runs at its fastest safe setting (see `guarantees`).
 
     Return None if no classification task has exit settings.
     """
@@ -322,12 +320,12 @@ def guarantees_table(evidence: Evidence) -> Table | None:
         lines=[Line(name, _describe_guarantee(guarantee)) for name, guarantee in exits.items()],
         unit="layers",
         caption=(
-            "Each entry has two mean numbers of layers, at the earliest exit settings that are shown to lose at most "
-            f"the column's share of examples. This holds with {100 * CONFIDENCE:.0f} % confidence or, in the columns "
-            '"on average", on average over draws of the dev set. For the first number, an example is lost if the last '
-            "layer predicts the dev label and the exit does not. For the second number, which uses no labels, an "
-            "example is lost if the exit and the last layer predict different labels. None: no exit is shown to "
-            "satisfy the bound. Each bound holds by itself, not jointly with the others."
+            "The first number of an entry is the mean layers at the earliest exit setting that is shown to lose at "
+            "most the column's share of examples. An example is lost if the last layer predicts the dev label and the "
+            "exit does not. The second number uses no labels: an example is lost if the exit and the last layer "
+            f"predict different labels. A bound holds with {100 * CONFIDENCE:.0f} % confidence or, in the columns "
+            '"on average", on average over draws of the dev set. None: no exit is shown to satisfy the bound. '
+            "Each bound holds by itself, not jointly with the others."
         ),
         notes=[chosen] * selected,
         sidecar={
@@ -379,7 +377,7 @@ def compute_table(evidence: Evidence) -> Table:
 
 
 def compute_of_arms_table(evidence: Evidence) -> Table:
-    """Tabulate the compute that the search trials and the confirm trials of each arm used."""
+    """Tabulate the compute of each arm's search trials and confirm trials."""
     arms = [spent for entry in costs.row_ledger(evidence.rows) for spent in entry.spent]
     longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     lines = [
@@ -408,7 +406,7 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
-    """For each search, tabulate the best score to expect at the cost of the cheapest search on the same task.
+    """Tabulate the expected best score of each search within the cost of the task's cheapest search.
 
     Return None if no task was searched by two rows, or if an arm completed fewer than `FEWEST_COMPLETED` search trials.
     """
@@ -439,10 +437,10 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
             for row, task in evidence.cells_by_place
         ],
         caption=(
-            "Each entry is the expected best selection score of a search, in points, at the smallest budget that any "
-            "row's search used on the same task. This estimate (arXiv:1909.03004) is biased downwards near the end of "
-            "a budget. Stopped and failed trials count as cost. Seconds are GPU seconds if all searches used GPUs, and "
-            "otherwise wall-clock seconds."
+            "Each entry is the expected best selection score of a search, in points, within the budget of the task's "
+            "cheapest search. This estimate (arXiv:1909.03004) is biased downwards near the end of a budget. Stopped "
+            "and failed trials count as cost. Seconds are GPU seconds if all searches used GPUs, and otherwise "
+            "wall-clock seconds."
         ),
         notes=[
             f"budgets in epochs: {', '.join(epochs)}",

@@ -45,14 +45,14 @@ PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Studies with the rows of their tables, and the statistics that are computed from the trials of these rows."""
+    """Studies, the rows of their tables, and the statistics that are computed from these rows."""
 
     studies: list[Study]
     rows: list[Row]
 
     @cached_property
     def samples(self) -> dict[Place, Sample]:
-        """Bootstrap samples of the predictions, for each cell that has stored predictions for every seed.
+        """Bootstrap samples of the predictions. Cells without predictions for every seed are left out.
 
         Raises:
             ValueError: if a predictions file does not belong to its trial's record.
@@ -61,14 +61,14 @@ class Evidence:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """For each task, comparisons between every two rows that have predictions of the same examples."""
+        """Comparisons of every two rows on each task, if both rows have predictions of the same examples."""
         return compare(self.samples, self.baseline, are_comparable=self.are_comparable, looks=len(self.looks))
 
     @cached_property
     def looks(self) -> list[str]:
-        """The times so far at which someone may have seen scores, as texts such as `5 seeds`.
+        """The looks so far: times at which the user may have seen scores, as texts such as `5 seeds`.
 
-        P-values are corrected for the number of these looks.
+        P-values are corrected for the number of looks.
         """
         return list_interim_looks(self.rows)
 
@@ -87,7 +87,7 @@ class Evidence:
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:
-        """The scores after each search, for every cell that was searched more than once."""
+        """The scores after each search, for every cell with repeated searches."""
         return repeats_of_rows(self.rows)
 
     @cached_property
@@ -112,13 +112,13 @@ class Evidence:
 
     @cached_property
     def not_above_constant(self) -> dict[Place, float]:
-        """Score of the best constant answer, for each cell whose models are not shown to beat this answer."""
+        """Score of the best constant answer, for each cell that is not shown to beat it."""
         cells, samples = self.cells_by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
 
     @property
     def nothing_found(self) -> dict[Place, float]:
-        """Score of the best constant answer, for each cell in which no search trial beat this answer."""
+        """Score of the best constant answer, for each cell in which no search trial beat it."""
         return {p: c for p, c in self._constants.items() if has_found_nothing(self.cells_by_place[p], c)}
 
     @cached_property
@@ -127,19 +127,19 @@ class Evidence:
 
     @property
     def baseline(self) -> str | None:
-        """Label of the only row of the baseline that has results; None if there is no such row, or several."""
+        """Label of the baseline's row; None if no row or several rows have results of the baseline."""
         return find_baseline_row(self.rows)
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
-        """Exit statistics of the models of each cell whose records have mean numbers of layers."""
+        """Exits of each cell's models. Cells without recorded mean layers are left out."""
         return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
-        """For each cell, the results of every exit rule that can be evaluated on its models.
+        """Results of every exit rule on the models of each cell, with the method's own rule first.
 
-        The method's own rule is first. Cells whose models lack a classifier on some layer are left out.
+        Cells without stored sweeps are left out.
         """
         cells = self.cells_by_place
         return {place: rules for place, exits in self.exits.items() if (rules := read_rules(cells[place], exits))}
@@ -152,9 +152,9 @@ class Evidence:
 
     @property
     def curve_reference(self) -> str:
-        """Label of the reference row: the other rows' curves are compared with its curve.
+        """Label of the reference row, with which the curves of other rows are compared.
 
-        The reference row is the baseline's row if that row has a curve, and otherwise the first row with a curve.
+        The reference row is the baseline if it has a curve, and otherwise the first row with a curve.
         """
         labels = [label for label, _ in self.curves]
         return self.baseline if self.baseline in labels else labels[0]
@@ -166,9 +166,9 @@ class Evidence:
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
-        """Compare each curve with the reference row's curve on the same task, by the mean score along the curve.
+        """Compare each curve with the curve of the reference row on the same task, by the mean score along the curve.
 
-        The mean is taken over the range of costs that all curves of the task cover.
+        The mean covers only the costs that all curves of the task reach.
         """
         ranges = shared_ranges(curves)
         scored = {place: curve.over(*ranges[place[1]]) for place, curve in curves.items() if place[1] in ranges}
@@ -189,7 +189,7 @@ class Evidence:
 
     @property
     def limits(self) -> list[str]:
-        """Notes on the limits of the scores: on searches, missing tests, earlier analyses and constant answers."""
+        """Notes on limits of the scores, such as missing tests, earlier analyses and constant answers."""
         return [
             *notes.first_search_notes(cell for _, cell in self.cells),
             *notes.untestable_pair_notes(self.rows),
@@ -203,7 +203,7 @@ class Evidence:
         ]
 
     def mark(self, place: Place) -> str:
-        """Format the marks of a cell: ° if it is not shown to beat a constant answer, and the arrow of its test."""
+        """Return the marks of a cell: ° (not shown to beat a constant answer) and the arrow of its test."""
         arrow = self.differences[place].arrow if place in self.differences else ""
         return "°" * (place in self.not_above_constant) + arrow
 
@@ -235,7 +235,7 @@ def make_table(
 
     Args:
         columns: as in `Table`; by default, the tasks of PALBERT's paper, then all other planned tasks.
-        facts: returns the entries that a cell gets in the JSON file.
+        facts: function that returns a cell's entries in the JSON file.
         others: fields of `Table`. The placeholders `{glue}`, `{data}` and `{seeds}` in the title are filled in.
     """
     columns = columns or list_task_columns(evidence.studies, PAPER_TASKS)
@@ -290,7 +290,7 @@ def format_mean(sample: Sample) -> Entry:
 
 
 def _identify_cell(cell: Cell) -> dict[str, Any]:
-    """Return the cell's method, task, seeds and configuration, and the keys of its records, for JSON."""
+    """Return the cell's method, task, seeds, configuration and keys of records, for the JSON file."""
     return {
         "method": cell.arm.method,
         "task": cell.task,

@@ -78,7 +78,7 @@ def _describe_selection(rows: Sequence[Row]) -> str:
 
 
 def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """Describe how the numbers were made, in one paragraph: selection, search, profile, data and journals."""
+    """Describe how the numbers were made: selection, search, profile, data and journals."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
@@ -128,7 +128,7 @@ def _describe_backbone(study: Study, where: str) -> str:
     held_out = ", ".join(f"{name} {value:.3f}" for name, value in made.scores.items())
     return (
         f"Every row{where} uses backbone {made.backbone}, which was pretrained with {made.objective} on corpus "
-        f"{made.corpus} ({sizes}; {paid}; held-out scores, which are in no table here: {held_out})."
+        f"{made.corpus} ({sizes}; {paid}; held-out scores, in no table here: {held_out})."
     )
 
 
@@ -158,16 +158,16 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """List the rows that draw exit layers at random; add how far their scores vary over draws and over seeds."""
+    """List the rows that draw exit layers at random, with the spread of their scores over draws and over seeds."""
     head = "draws exit layers at random; the standard deviations of its score over draws / over seeds are"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
     return [f"{label} {head} {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 
 def _spread_of_draws(cell: Cell) -> str:
-    """Format the standard deviations of the score over draws of exit layers and over seeds.
+    """Format two standard deviations of the score: over draws of exit layers, and over seeds.
 
-    The deviation over draws is the root mean square of the models' deviations. If it is unknown, return an empty text.
+    The first is the root mean square over the models. Return an empty text if it is unknown.
     """
     deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
     if len(deviations) < max(2, len(cell.records)):
@@ -259,7 +259,7 @@ def first_search_notes(cells: Iterable[Cell]) -> list[str]:
 
 
 def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
-    """List the respects in which the searches of the rows were unequal.
+    """List the ways in which the searches of the rows were unequal.
 
     Rows may have tried different numbers of configurations, begun with winners of another study, or replaced a winner.
     """
@@ -272,7 +272,7 @@ def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
         if (scores := cell.former_scores)
     ]
     notes = [f"rows tried different numbers of configurations on the same task: {tried}"] * bool(tried)
-    replaced = f"the winner was replaced after confirm scores of the former winner were known: {', '.join(former)}"
+    replaced = f"the winner was replaced after its confirm scores were known: {', '.join(former)}"
     return [*notes, *first_from_notes(rows), *[replaced] * bool(former)]
 
 
@@ -295,9 +295,9 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def format_unequal_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """For each task on which the counts of the rows differ, format these counts.
+    """Format the counts of the rows on every task on which they differ; ignore rows without a count.
 
-    Return an empty text if there is no such task. Rows whose count is None are ignored.
+    Return an empty text if there is no such task.
     """
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -351,7 +351,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _name_trials(trials: Iterable[Record], *, of: Iterable[Record]) -> str:
-    """Name the arms of `trials`. If `of` has more trials of an arm, also give seeds and number of those in `trials`."""
+    """Name the arms of `trials`. Where `of` has more trials of the arm, add the seeds and the number of trials."""
     names = []
     for arm in dict.fromkeys(record.arm for record in trials):
         own, whole = ([record for record in records if record.arm == arm] for records in (trials, of))
@@ -401,8 +401,8 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
     if not any(comparison.holds for comparison in family):
         return tested
     return (
-        f"{tested} A mark compares the configurations that the searches chose, not the methods: if two equal methods "
-        "are searched once each, they get a mark in 4 to 60 % of comparisons. --compare methods tests the methods."
+        f"{tested} A mark compares the configurations that the searches chose, not the methods: two equal methods, "
+        "each searched once, get a mark in 4 to 60 % of comparisons. --compare methods tests the methods."
     )
 
 
@@ -434,7 +434,7 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """For each task, format the smallest difference that all its comparisons detect with 80 % power."""
+    """List, for each task, the smallest difference that every comparison detects with 80 % power."""
     least: dict[str, float] = {}
     for comparison in (one for one in comparisons if one.family == "baseline"):
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
@@ -443,10 +443,7 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def format_detectable(difference: float) -> str:
-    """Format the smallest detectable difference as a range, because an estimate from five seeds is only rough.
-
-    A `difference` of 0 means that the smallest detectable difference is unknown.
-    """
+    """Format the smallest detectable difference as a range; a `difference` of 0 means that it is unknown."""
     low, high = (factor * difference for factor in DETECTABLE_RANGE)
     if low >= 1:  # two seeds may give hardly any information
         return "more than 100 points"
@@ -454,7 +451,7 @@ def format_detectable(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """List the cells whose median is above the baseline's but whose mean is below it, or the reverse."""
+    """List the cells that are above the baseline by the median but below it by the mean, or the reverse."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     opposite = []
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -469,7 +466,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
-    """List the cells in which two seeds give identical predictions, and count such pairs of seeds."""
+    """List the cells in which two seeds give identical predictions, with the number of such pairs."""
     cells = [
         f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
         for (row, _), sample in samples.items()
@@ -480,10 +477,10 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
 
 
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
-    """List the cells not shown to beat a constant answer, and the searches in which no trial beat a constant answer."""
+    """List the cells that are not shown to beat a constant answer, and the searches that found nothing better."""
     constants_by_note = {
-        "°: not shown to be better than a constant answer (its score in parentheses)": not_above_constant,
-        "no search trial beats a constant answer (its score in parentheses)": nothing_found,
+        "°: not shown to be better than a constant answer (the constant's score in parentheses)": not_above_constant,
+        "no search trial beats a constant answer (the constant's score in parentheses)": nothing_found,
     }
     cells = {
         note: [f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items()]

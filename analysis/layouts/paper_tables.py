@@ -210,7 +210,7 @@ def _make_paper_table(
 
 
 def _describe_row(row: Row) -> dict[str, Entry]:
-    """Return the entries about the row as a whole; the macro score is included only if all its tasks were planned."""
+    """Return the entries about the whole row; omit the macro score if one of the eight tasks was not planned."""
     cells = [*row.cells.values()]
     facts = [speed_facts(cell) for cell in cells]
     sizes = [own["parameters"] for own in facts if own["parameters"] is not None]
@@ -250,10 +250,7 @@ def _collect_cell_facts(cell: Cell) -> dict[str, Any]:
 
 
 def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose the rows of PALBERT's dev tables (2 and 3) that have the backbone of one of our rows.
-
-    If there are no such rows, choose all rows of table 2.
-    """
+    """Choose the rows of PALBERT's tables 2 and 3 that have the backbone of one of our rows, or else all of table 2."""
     published = read_published_rows("PALBERT Tab.2", "PALBERT Tab.3")
     return select_backbones(rows, published) or read_published_rows("PALBERT Tab.2")
 
@@ -261,7 +258,7 @@ def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
 def _choose_early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose all rows of PABEE's README and of four other sources, and some rows of ElasticBERT and F-PABEE.
 
-    The rows of ElasticBERT and F-PABEE are those that have the backbone of one of our rows.
+    Of ElasticBERT and F-PABEE, only the rows that have the backbone of one of our rows are chosen.
     """
     later = read_published_rows("ElasticBERT GLUE dev") + read_published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = read_published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
@@ -295,8 +292,8 @@ PABEE = PaperLayout(
     title="Parameters, speed-up and {glue}dev scores{data}, median over {seeds}",
     caption=(
         "Scores are in points. Parameters are in millions and include heads and Λ; shared parameters count once. Speed "
-        "is the number of layers divided by the mean number of layers that run per dev example, both summed over the "
-        "tasks. The table exits has measured times."
+        "is the number of all layers, summed over the tasks, divided by the sum of the mean layers per dev example. "
+        "The table exits has measured times."
     ),
     unit="points; speed_up: ratio",
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),

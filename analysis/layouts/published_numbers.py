@@ -1,15 +1,14 @@
 """The published numbers of `published.csv`: which of them are comparable to ours, and where they stand in a table.
 
-These columns of that file describe a published run: `method` (of this project; "" if it has no such method),
-`backbone` (name on the hub; "" if it was not published), `layers` (of the encoder), `settings` (JSON: fields of the
-method's configuration; "*" is any value but null) and `start` (the task that provided the starting model). Our number
-stands beside a published number only if both agree in all of these columns, in the split and in any stated metric.
-`cost` is as printed, in the unit `cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or
-`% of run time saved`, which cannot be converted to layers. The task `relative` has one
-figure for all tasks, relative to another model.
+A published number stands beside ours only if the split, any stated metric and these columns agree: `method` (of this
+project, or ""), `backbone` (name on the hub, or ""), `layers` (of the encoder), `settings` (JSON of configuration
+fields; "*" is any value but null) and `start` (the task that provided the starting model).
+
+`cost` is as printed, and `cost_unit` is `speed-up` (all layers / mean layers), `% of layers saved` or `% of run time
+saved`. The task `relative` has one figure for all tasks, relative to another model.
 
 PALBERT's paper has almost certainly swapped MNLI and QQP in three rows of test scores. The file keeps these numbers as
-printed; its column `note`, printed below table `scores_on_test`, reports the swap.
+printed, and its column `note` reports the swap.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> list[str]:
-        """The note on this number in `published.csv`, and the cost if the paper prints it as a saving."""
+        """The number's note in `published.csv`, and the cost if the paper prints a saving."""
         saved = f"cost as printed: {self.cost:g} {self.cost_unit}" if self.cost_unit.startswith("%") else ""
         return [note for note in (self.note, saved) if note]
 
@@ -103,10 +102,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def speed_up(self) -> float | None:
-        """Number of all layers divided by the mean number of layers.
-
-        None if the paper prints no cost in layers for the row, or if it prints different costs for different tasks.
-        """
+        """All layers / mean layers; None if the paper prints no cost in layers, or different costs by task."""
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
         if others or cost is None or unit == "% of run time saved":
@@ -119,7 +115,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return any(task in tasks or (task == "relative" and on_glue) for task in self.numbers)
 
     def line(self, tasks: Collection[str]) -> Line:
-        """Make the row's line in a table: its numbers on these tasks and, if published, its size and speed-up."""
+        """Make the row's line in a table: the numbers on these tasks and, if published, size and speed-up."""
         entries: dict[str, Entry] = {}
         if self.parameters:
             entries["parameters_millions"] = WHOLE.entry(float(self.parameters.removesuffix("M")))
@@ -135,7 +131,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def read_published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """Read the rows of `papers` from `published.csv`; without `papers`, read the rows of all papers.
+    """Read the rows of these papers from `published.csv`; if no paper is given, read all rows.
 
     A mean and its standard deviation become one number.
     """
@@ -202,8 +198,8 @@ class Placed:
 def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metrics: Mapping[str, str]) -> Placed:
     """Put comparable published rows beneath our rows, and other published rows in separate blocks.
 
-    The heading of each block gives the reason why its rows are not comparable.
-    `metrics` maps each task to its column's metric. Published rows without a number on our tasks are left out.
+    The heading of a block says why its rows are not comparable. `metrics` maps each task to the metric of its column.
+    Published rows without a number on our tasks are left out.
     """
     beneath: dict[str, list[Line]] = {row.label: [] for row in rows}
     apart: dict[str, list[Line]] = {}
@@ -235,9 +231,9 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
 
 
 def explain_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """For each task that both rows have, explain why their numbers are not comparable.
+    """Explain for each task of both rows why their numbers are not comparable; return task -> reason or None.
 
-    The explanation is None if the numbers are comparable. The result is empty if the rows have different methods.
+    None means comparable. The result is empty if the rows have different methods.
     """
     if any(cell.arm.base_method != other.method for cell in row.cells.values()):
         return {}
@@ -252,7 +248,7 @@ def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, m
     if cell.data_differences:
         return "on the official GLUE; here on other rows, see the notes"
     if cell.arm.pretraining is not UNSET:
-        return f"on a backbone that its authors pretrained; here by study.pretrain {cell.arm.pretraining.objective}"
+        return f"on the authors' backbone; here pretrained by study.pretrain {cell.arm.pretraining.objective}"
     if cell.arm.whole_backbone != other.backbone:
         return f"on another backbone than {notes.name_backbone(cell.arm.backbone)}"
     if number.metric not in (metric, NOT_STATED):
@@ -274,9 +270,9 @@ def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, m
 def _explain_separate_line(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Return a pair: why some tasks of a published row need a separate line, and which tasks these are.
+    """Find the tasks of a published row that need a separate line; return the reason and these tasks.
 
-    Return None if no task needs a separate line. `shown` has the tasks whose published numbers are beneath our rows.
+    Return None if there are no such tasks. `shown` has the tasks that already stand beneath our rows.
     """
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
@@ -296,7 +292,7 @@ def _explain_separate_line(
 
 
 def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[str]:
-    """Name the sources of the published lines in the table, and say if published scores were selected on dev."""
+    """Name the sources of the published lines, and note if only the published scores were selected on dev."""
     sources = list(dict.fromkeys(f"published lines: {other.origin}" for other in shown))
     selections = {study.protocol.selection for row in rows for cell in row.cells.values() for study in cell.studies}
     selected = "published scores were selected on the dev set that they report; our scores were not"
@@ -304,10 +300,7 @@ def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[st
 
 
 def _number_notes(shown: Mapping[PublishedRow, Collection[str]]) -> list[str]:
-    """List the notes on published numbers, each with the rows and tasks that it concerns.
-
-    `shown` maps each published row to the tasks that are printed.
-    """
+    """List the notes on published numbers, with rows and tasks; `shown` maps each row to its printed tasks."""
     places: dict[str, dict[str, list[str]]] = {}
     for other, tasks in shown.items():
         for task, number in other.numbers.items():
@@ -320,7 +313,7 @@ def _number_notes(shown: Mapping[PublishedRow, Collection[str]]) -> list[str]:
 
 
 def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
-    """Count the verdicts on the published numbers that stand beside our numbers."""
+    """Count the verdicts on the published numbers that are compared with ours."""
     if not pairs:
         return []
     words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)

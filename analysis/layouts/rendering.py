@@ -81,9 +81,8 @@ def _csv(table: Table) -> str:
     """Write one CSV row per line of the table, including published lines; a missing number is an empty field.
 
     The column `source` is `ours`, `mean` (a mean of our scores) or `published`. `block` is the heading of the line's
-    block. `unit` is the unit of the numbers, followed by the columns that have another unit: `points; speed_up: ratio`.
-    Among the suffixes of columns, `_sd` means standard deviation, `_low` and `_high` mean the ends of an interval, and
-    `_n` means the number of seeds.
+    block. `unit` is `points; speed_up: ratio` if all columns but `speed_up` are in points. The suffix `_sd` means
+    standard deviation, `_low` and `_high` mean the ends of an interval, and `_n` means the number of seeds.
     """
     lines = [(block.title, line) for block in table.parts for line in block.lines]
     numbers, counted = [], []
@@ -146,8 +145,8 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 def _latex(table: Table) -> str:
     r"""Write a LaTeX float that holds a booktabs table. A table wider than the text is scaled down.
 
-    The float's caption is the title of `table`. The caption and notes of `table` follow as LaTeX comments, so that the
-    author of a paper can choose what to print. A table of sentences becomes a list, which can break across pages.
+    The float's caption is the title of `table`. The caption and notes of `table` follow as LaTeX comments. A table of
+    sentences becomes a list, which can break across pages.
     """
     if table.is_prose:
         return _latex_list(table)

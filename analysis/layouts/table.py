@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def seeds(self) -> str:
-        """The number of seeds as ` (n=3)`, or an empty text if the seeds are those of the protocol."""
+        """The number of seeds as ` (n=3)`, or an empty text if the protocol asks for these seeds."""
         return f" (n={self.n})" if self.off_protocol else ""
 
 
@@ -60,9 +60,9 @@ class Style:
     signed: bool = False
 
     def text(self, value: float) -> str:
-        """Format the number; a number that is rounded to zero gets no minus sign.
+        """Format the number. A rounded zero gets no minus sign.
 
-        In a signed style, a negative number that would be rounded to zero is printed with one significant digit.
+        In a signed style, a negative number that rounds to zero is printed with one significant digit instead.
         """
         number = self.scale * value
         if self.signed and round(number, self.decimals) == 0 and round(number, 4) < 0:  # less is float noise
@@ -70,7 +70,7 @@ class Style:
         return f"{number:{'+' if self.signed else ''}z.{self.decimals}f}"
 
     def entry(self, *values: float | None, mark: str = "") -> Entry:
-        """Format the numbers as an entry. If the first number is None, return a gap; print any other None as `–`."""
+        """Format the numbers as an entry, and None as `–`. Return a gap if the first number is None."""
         if values[0] is None:
             return Entry()
         texts = ["" if value is None else self.text(value) for value in values]
@@ -102,10 +102,7 @@ ESTIMATE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table, with its entries by column name.
-
-    A column for which nothing was planned has no entry.
-    """
+    """One line of a table, with its entries by column name. Columns without a planned number have no entry."""
 
     label: str
     entries: Mapping[str, Entry]
@@ -152,7 +149,7 @@ class Table:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The columns in which a line of our own results has an entry; only CSV files have the other columns."""
+        """The columns that have an entry in our own lines. CSV files also have the other columns."""
         ours = [line.entries for line in self.lines if not line.published]
         return {name: title for name, title in self.columns.items() if any(name in entries for entries in ours)}
 
@@ -181,7 +178,7 @@ def select(
         bold_best: whether to print our highest number of each column in bold.
 
     Raises:
-        ValueError: if a row or a column is not in the table, or if `names` makes a name empty or gives it to two rows.
+        ValueError: if a row or a column is not in the table, or if a new name is empty or not unique.
     """
     groups = {lines[0].label: lines for lines in _group_lines(table.lines)}
     named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}

@@ -97,7 +97,7 @@ def lay_out(
 ) -> Picture:
     """Compute the layout of the panels once for all file formats, and attach tooltips to the visible points.
 
-    `trends` describes the panels of each task; the alternative text has a sentence for each task.
+    `trends` describes each task's panels; the alternative text is made from it.
     """
     for axes in figure.axes:
         (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
@@ -165,8 +165,8 @@ class Style:
 def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     """Choose a style for every row; return row label -> style.
 
-    A method's colour is chosen by a hash of its name, so it is usually the same in every picture of every study. If an
-    earlier method of the picture already has this colour, the method gets the next free one.
+    A method's colour is chosen by a hash of its name, so it is usually the same in every picture of every study. If the
+    colour is already taken, the next free colour is chosen.
     """
     places: dict[str, int] = {}
     for method in dict.fromkeys(row.method for row in rows):
@@ -182,7 +182,7 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
 
 
 def choose_rule_style(number: int) -> Style:
-    """Choose the style of the exit rule with the number `number`, counted from 0."""
+    """Choose the style of exit rule `number`, counted from 0."""
     return Style(COLOURS[number % len(COLOURS)], "", LINES[number // len(COLOURS) % len(LINES)])
 
 
@@ -222,7 +222,7 @@ def share_x(panels: Collection[Axes]) -> None:
 
 
 def share_height(panels: Collection[Axes]) -> None:
-    """Give all y-axes the same length, and centre each y-axis on the lines of its panel.
+    """Give all y-axes the same length, each centred on the lines of its panel.
 
     No axis reaches far above 100 points.
     """

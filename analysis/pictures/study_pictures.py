@@ -67,9 +67,9 @@ def pictures(evidence: Evidence) -> list[Picture]:
 def differences_picture(evidence: Evidence) -> Picture | None:
     """Draw every method's difference from the baseline against its relative cost.
 
-    The cost is measured time, or layers if not all models were timed. If searches were repeated, the difference is over
-    all searches, as in table `search_repeats`, and the cost is that of the models from the first search. Return None
-    if there is no baseline or no test.
+    The cost is measured time, or layers if not all models were timed. After repeated searches, the difference is over
+    all searches, but the cost is that of the models from the first search. Return None if there is no baseline or no
+    test.
     """
     baseline = evidence.baseline
     cells = evidence.cells_by_place
@@ -124,7 +124,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
 
 @matplotlib.rc_context(STYLE)
 def seeds_picture(evidence: Evidence) -> Picture | None:
-    """Draw the score of every seed and the median, by task and method; return None if there are no scores."""
+    """Draw the score of every seed, and the median, for each method and task; return None if there are no scores."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not cells:
         return None
@@ -165,7 +165,7 @@ class Curve:
 
     @property
     def ends(self) -> str:
-        """Text with the score and the mean layers of the first point and of the last point."""
+        """Text with the score and the mean layers at both ends of the curve."""
         start = f"{self.median[0]:.1f} at {self.layers[0]:.1f} layers"
         return f"from {start} to {self.median[-1]:.1f} at {self.layers[-1]:.1f}"
 
@@ -203,7 +203,7 @@ def _limit_axes(axes: Axes, *, lowest_mark: float) -> None:
 
 @matplotlib.rc_context(STYLE)
 def layers_picture(evidence: Evidence) -> Picture | None:
-    """Draw score against mean layers for all sweeps, and mark the exit setting for which each method was trained.
+    """Draw score against mean layers for all sweeps, and mark the exit setting of training.
 
     The mark lies on the curve if the sweep contains that setting.
     """
@@ -229,7 +229,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
         "Lines show the median over the seeds at every exit setting, and bands show the range. Marks show the exit "
-        "setting of training; a method without a tunable exit has only a mark. All panels share one vertical scale. "
+        "setting of training. Methods without a tunable exit have no line. All panels share one vertical scale. "
         f"Scores more than {REACH} points below the lowest mark of a panel may be cut off."
     )
     if missing := _list_without_predictions(evidence):
@@ -267,9 +267,9 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     share_x(panels.values())
     add_legend(figure, styles)
     caption = (
-        "Each line shows the scores of the same trained models under an exit rule that applies to them: the median "
-        f"over the seeds at each setting. Bands show the range. Each panel has its own scale. Scores more than {REACH} "
-        "points below those of the models' own exit are cut off."
+        "Each line shows the scores of the same trained models under one exit rule, as the median over the seeds. "
+        f"Bands show the range. Each panel has its own scale. Scores more than {REACH} points below the models' own "
+        "exit are cut off."
     )
     return lay_out("exit-rules", "Exit rules on the same models", caption, trends, figure, tips)
 
@@ -288,9 +288,9 @@ def _list_without_predictions(evidence: Evidence) -> list[str]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw the share of examples that exit after each layer, and the mean posterior probability of exiting there.
+    """Draw the share of examples that exit after each layer, and the mean posterior probability of such an exit.
 
-    Each method and task has a strip, as in figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
+    Each method has a strip per task, as in figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
     with stored predictions exits early.
     """
     early = {place: exits for place, exits in evidence.exits.items() if exits.is_early and exits.shares is not None}
@@ -315,7 +315,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
 
 
 def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
-    """Create a panel for each pair of row and task; the panels of a task are stacked, and all share axis limits."""
+    """Create a panel for each row and task; stack the panels of a task, and give all panels the same axis limits."""
     columns = min(PANELS_PER_LINE, len(tasks))
     lines = -(-len(tasks) // columns)
     height = (STRIP_HEIGHT * len(labels) + 0.25) * lines + 0.4

@@ -1,9 +1,9 @@
 """Test the difference between two methods' scores: on each task, over all tasks, and over repeated searches.
 
-A p-value compares the two configurations that the searches chose: would their scores still differ with new seeds and
-other examples? Only repeated searches show whether the methods would still differ after new searches.
+After a single search, a test compares two configurations: would their scores still differ with new seeds and other
+examples? Only repeated searches show whether the methods would still differ after new searches.
 
-This module also finds which rows may be tested against each other, and how often the user may have seen their scores.
+This module also finds which rows may be tested against each other, and how often the user may have seen scores.
 """
 
 from __future__ import annotations
@@ -38,12 +38,10 @@ class Comparison:
     """Test of the difference `row` minus `other` on one task. If the baseline is compared, the baseline is `other`.
 
     Holm's method adjusts p-values within a family of tests. All comparisons with the baseline, over all rows and tasks,
-    are one family. Tables mark the significant differences of this family: at most one table in twenty marks a
-    difference that does not exist. All comparisons without the baseline are a second family. Tables never mark its
-    differences.
+    are one family. Tables mark its significant differences: at most one table in twenty has a false mark. All
+    comparisons without the baseline are a second family, which tables do not mark.
 
-    If the user may have seen scores before the study was extended, p-values and intervals are adjusted for the number
-    of times that this may have happened (Bonferroni).
+    P-values and intervals are adjusted for the number of times that the user may have seen scores (Bonferroni).
     """
 
     row: str
@@ -81,11 +79,11 @@ def compare(
     are_comparable: Callable[[str, str, str], bool] = lambda row, other, task: True,
     looks: int = 1,
 ) -> list[Comparison]:
-    """Test every pair of rows, on every task on which both rows have predictions for the same examples.
+    """Test every two rows on each task, if both rows have predictions for the same examples.
 
     Args:
         are_comparable: whether two rows may be tested against each other on a task.
-        looks: number of times that the user may have seen scores, see `list_interim_looks`.
+        looks: number of times that the user may have seen scores; see `list_interim_looks`.
     """
     families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
@@ -99,7 +97,7 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Return the label of the only row that has scores of the baseline; None if there is no such row, or several."""
+    """Return the label of the baseline's row, or None if no row or several rows have scores of the baseline."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
@@ -120,7 +118,7 @@ def find_baseline_method(rows: list[Row]) -> str | None:
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
     """Adjust the p-values of one family of tests for the number of tests and for `looks` (see `compare`).
 
-    Intervals are adjusted for `looks`. In the family "means", they are also adjusted for the number of tests.
+    Intervals are adjusted for `looks` and, in the family "means", for the number of tests.
     """
     together = looks * (len(tests) if family == "means" else 1)
     return [
@@ -145,13 +143,13 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
     """Compute the smallest true difference that a t-test finds with 80 % power.
 
-    Return None if the standard error is 0: equal scores do not show how much scores vary. `python -m
-    benchmarks.statistics power` compares the result with simulated tests.
+    Return None if the standard error is 0. `python -m benchmarks.statistics power` compares the result with simulated
+    tests.
 
     Args:
         standard_error: standard error of the estimated difference.
         freedom: degrees of freedom of the standard error.
-        comparisons: number of tests in the family; Holm's method divides the level of its first test by this number.
+        comparisons: number of tests in the family. The strictest level of Holm's method is 0.05 / `comparisons`.
     """
     if standard_error == 0:
         return None
@@ -162,10 +160,10 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
-    """Average the differences of each row from the baseline over the tasks; return row label -> test of the mean.
+    """Average each row's differences from the baseline over the tasks; return row label -> test of the mean.
 
-    Rows with fewer than `fewest` tasks are left out. The tests of the means are a separate family: Holm's method
-    adjusts their p-values, and their intervals are simultaneous (Bonferroni).
+    Rows with fewer than `fewest` tasks are left out. The tests are a separate family: Holm's method adjusts their
+    p-values, and Bonferroni's method their intervals.
     """
     by_row: dict[str, list[Comparison]] = {}
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -182,8 +180,7 @@ def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[st
 def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
     """Test the difference between two rows' mean scores over the tasks, given the test on each task.
 
-    Tasks share neither models nor dev examples, so the variance of the mean is the sum of the tasks' variances over
-    the number of tasks squared. Degrees of freedom are Satterthwaite's.
+    The tasks are independent, because they share neither models nor dev examples.
     """
     number = len(tests)
     variances = [Variance((test.standard_error / number) ** 2, test.freedom) for test in tests]
@@ -198,7 +195,7 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
 class Repeats(Scored):
     """Mean scores of repeated searches, for one method on one task; most tables show only the first search.
 
-    `compare` treats the mean score of a search as it treats the score of a seed. `python -m benchmarks.statistics
+    `compare` takes the mean score of each search in place of the score of each seed. `python -m benchmarks.statistics
     repeats` prints how often this test rejects a true null, and how often its interval covers the true value.
     """
 
@@ -206,7 +203,7 @@ class Repeats(Scored):
 
     @property
     def medians(self) -> list[float]:
-        """For each search, the median score over its seeds, as printed in tables."""
+        """Median score of each search over its seeds, as printed in tables."""
         return [float(np.median(scores)) for scores in self.confirmed]
 
     @property
@@ -216,7 +213,7 @@ class Repeats(Scored):
 
     @property
     def search_deviation(self) -> float | None:
-        """Standard deviation over searches without the variation over seeds, or None if a search has a single seed."""
+        """The part of `deviation` that seeds do not explain, or None if a search has a single seed."""
         if min(map(len, self.confirmed)) < 2:
             return None
         of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])
@@ -229,7 +226,7 @@ class Repeats(Scored):
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Collect the complete searches of each cell, if its first search and at least one other search are complete."""
+    """Collect each cell's complete searches, if there are several and the first search is among them."""
     cells = {
         (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
         for row in rows
@@ -259,10 +256,9 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
 
 
 def choice_of_epoch(cell: Cell) -> str:
-    """Describe which epoch's score the cell's trials report: that of the last epoch, or of the best of several.
+    """Describe the epoch that the cell's trials report: the last epoch, or the best of several epochs.
 
-    If epochs are chosen by dev score, two cells that choose epochs differently are not tested against each other: by
-    luck alone, the best of many epochs scores higher than the last.
+    If epochs are chosen by dev score, two cells with different choices are not tested against each other.
     """
     config = cell.config or cell.arm.any_configuration
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
@@ -273,7 +269,7 @@ def choice_of_epoch(cell: Cell) -> str:
 
 
 class FamilyFact(NamedTuple):
-    """Property that two cells must share. Otherwise, their scores are not tested against each other."""
+    """Property that two cells must share to be tested against each other."""
 
     reason: str  # printed if two cells differ in this property
     key: Callable[[Cell], str]  # two cells share the property if their keys are equal
@@ -330,15 +326,14 @@ def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
 
 
 def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Describe each time (look) at which the user may have seen scores of these rows, for example as `5 seeds`.
+    """Describe each look: a time at which the user may have seen scores of these rows, for example `5 seeds`.
 
-    Every launch that ran to its end is a look, and so is the present plan. P-values are adjusted for the number of
-    looks. Each look is described by the facts in which it differs from other looks. If the rows come from several
-    studies, only the looks of the study with the most looks are listed.
+    Every launch that ran to its end is a look, and so is the present plan. The text of a look has only the facts in
+    which it differs from other looks. Of several studies, only the study with the most looks counts.
 
-    Launches with the same seeds and tasks count as one look. If a winner was replaced, launches with different numbers
-    of search trials count separately. If `at_searches` is true, launches with different numbers of searches count
-    separately too, and launches with a single search do not count.
+    Launches with the same seeds and tasks count as one look. After a winner was replaced, each number of search trials
+    counts as a separate look. With `at_searches`, each number of searches counts as a separate look, and launches with
+    a single search do not count.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)
@@ -359,7 +354,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
 
 
 def list_former_baselines(rows: Iterable[Row]) -> list[str]:
-    """For each earlier launch whose methods or baseline differ from the plan's, list its methods and baseline."""
+    """List the methods and baseline of every earlier launch in which they differ from the plan."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
         *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)

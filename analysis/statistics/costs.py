@@ -82,7 +82,7 @@ class Entry:
 
     @property
     def pretraining(self) -> Compute:
-        """Sum of the shares of the pretraining cost that the row's arms pay."""
+        """The row's share of the pretraining cost."""
         return Compute(*(sum(getattr(cost.whole, unit) / cost.arms for cost in self.pretrained) for unit in UNITS))
 
     @property
@@ -132,8 +132,7 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
 def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
     """Return a warning if the compute of the rows differs by over 20 % on the tasks that all rows have finished.
 
-    The costs of pretraining are compared separately, because a large shared cost would hide differences between the
-    trials.
+    The costs of pretraining are compared separately.
     """
     spent = [entry for entry in entries if entry.trials]
     if not spent:
@@ -150,13 +149,13 @@ def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
 
 
 def _dearest(entry: Entry) -> Compute:
-    """Return the full cost of pretraining the row's backbone; if its studies have several costs, return the highest."""
+    """Return the full cost of pretraining the row's backbone, or the highest of several such costs."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
-    """Return a warning if one row used over 20 % more GPU time than another, and likewise for CPU time."""
+    """Return a warning for each kind of time that differs by over 20 % between the rows."""
     warnings, unit = [], choose_unit(computes.values())
     for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
@@ -196,8 +195,7 @@ def list_latencies(cell: Cell) -> list[Latency]:
 def milliseconds(cell: Cell, batch_size: int) -> float | None:
     """Compute the inference time per example, as the median over seeds; return None if no model was timed.
 
-    Only a few examples are timed, with the exit setting that the trial chose. Their time per example is multiplied by
-    the mean layers of all dev examples and divided by the mean layers of the timed examples.
+    Only a few examples are timed. Their time is scaled to the mean layers of all dev examples.
     """
     times = []
     for record in cell.records:
@@ -208,20 +206,19 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Compute the FLOPs per example under the trials' own exit rule, as the median over seeds; None if not counted."""
+    """Compute the FLOPs per example, as the median over seeds; return None if they were not counted."""
     counts = [latency.under_own_rule.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 
 
 def flops_of_exits(cell: Cell) -> np.ndarray | None:
-    """Compute the FLOPs, in millions, that each dev example needs if it exits after each layer.
+    """Compute the FLOPs (in millions) of every dev example for an exit after each layer.
 
-    FLOPs are a quadratic function of the number of tokens, so counts at three lengths determine the FLOPs at all
-    other lengths. Older records lack these counts. Their FLOPs are a linear function of the mean layers, fitted to the
-    timed exit settings, and are equal for all examples.
+    FLOPs are a quadratic function of the number of tokens, fitted to counts at three lengths. Older records lack these
+    counts. For them, a linear function of the mean layers is fitted to the timed exit settings.
 
     Returns:
-        Shape (layers, n), or (layers, 1) for older records; None if FLOPs or predictions are not stored.
+        FLOPs (layers, n), or (layers, 1) for older records; None if FLOPs or predictions are not stored.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -244,9 +241,9 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Sum the time per example over the first cells of all pairs; divide it by the sum over the second cells.
+    """Divide the summed time per example of the first cells by the summed time of the second cells.
 
-    Return None if there are no pairs, or if the models of any cell were not timed.
+    Return None if there are no pairs, or if a cell has no times.
     """
     times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]
     timed = [(own, other) for own, other in times if own is not None and other]
@@ -256,13 +253,13 @@ def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float 
 
 
 def relative_layers(cell: Cell, other: Cell) -> float | None:
-    """Divide the mean number of layers of `cell` by that of `other`; return None if either number is unknown."""
+    """Divide the mean layers of `cell` by the mean layers of `other`; return None if either is unknown."""
     own, theirs = (speed_facts(each)["mean_layers"] for each in (cell, other))
     return own / theirs if own and theirs else None
 
 
 def name_devices(cells: Iterable[Cell]) -> str:
-    """List the devices on which models of the cells were timed; the list is empty if no model was timed."""
+    """Name the devices on which models of the cells were timed; return an empty text if there are none."""
     latencies = [latency for cell in cells for latency in list_latencies(cell)]
     return " or ".join(
         dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)
@@ -270,7 +267,7 @@ def name_devices(cells: Iterable[Cell]) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Return medians over seeds (parameters in millions, depth, mean layers) and the range of mean layers."""
+    """Return medians over seeds of parameters (in millions), depth and mean layers, and the range of mean layers."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
@@ -288,7 +285,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
 
 def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Divide the sum of the cells' depths by the sum of their mean layers; return None if no cell has both numbers.
+    """Divide the sum of the depths by the sum of the mean layers; return None if no cell has both numbers.
 
     Args:
         facts: `speed_facts` of each cell.

@@ -1,8 +1,8 @@
-"""Curves of score over mean layers, one per model of a table cell, drawn through the model's best exit settings.
+"""Curves of score over mean layers. A table cell has one curve per model, drawn through the model's best exit settings.
 
-If settings were chosen and measured on the same examples, methods with many settings would be favoured: 20 useless
-settings raise the Pareto front by chance. So the settings are chosen on one half of dev and measured on the other half,
-and then the halves swap roles. Each number is the mean of the two measurements.
+Settings that were chosen and measured on the same examples would favour methods with many settings. So the settings are
+chosen on one half of dev and measured on the other half, and then the halves swap roles. Each number is the mean of the
+two measurements.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Settings:
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
     def at_cost(self, costs: np.ndarray) -> Settings:
-        """Replace the number of layers run by the cost of running them.
+        """Measure exits by another cost than the number of layers.
 
         Args:
-            costs: cost of exiting after each layer, (layers, n), or (layers, 1) if all examples have the same costs.
+            costs: cost of exiting after each layer, (layers, n), or (layers, 1) if all examples have equal costs.
         """
         of_examples = np.broadcast_to(costs, (len(costs), self.exit_layers.shape[1]))
         return Settings(self.examples, self.answers, np.take_along_axis(of_examples, self.exit_layers - 1, axis=0))
@@ -63,7 +63,7 @@ class Measured(Settings):
     most_layers: float  # of the most expensive setting, chosen or not; the curve is flat from its last point to here
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
-        """Compute the weight of each setting in the mean score from `fewest` to `most` mean layers, (settings,)."""
+        """Compute each setting's weight in the mean score between `fewest` and `most` mean layers, (settings,)."""
         return front_weights(self.mean_layers, fewest, most)
 
 
@@ -76,25 +76,22 @@ class Curves:
 
     @property
     def fewest_layers(self) -> float:
-        """Lower end of the range of mean layers that the curves of all models cover."""
+        """Fewest mean layers at which every model has a score."""
         return max(float(own.mean_layers[0]) for half in self.halves for own in half)
 
     @property
     def most_layers(self) -> float:
-        """Upper end of the range of mean layers that the curves of all models cover."""
+        """Most mean layers at which every model has a score."""
         return min(own.most_layers for half in self.halves for own in half)
 
     def score_at(self, mean_layers: float) -> list[float] | None:
-        """Return each model's score at `mean_layers`.
-
-        Return None outside of the range of mean layers that the curves of all models cover.
-        """
+        """Return each model's score at `mean_layers`, or None if a model has no score there."""
         if not self.fewest_layers - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
             return None
         return self._means(mean_layers, mean_layers)
 
     def over(self, fewest: float, most: float) -> Scored:
-        """Average each model's score over the range `fewest` to `most` mean layers."""
+        """Compute each model's mean score between `fewest` and `most` mean layers."""
         resampled = []
         for seed, half in enumerate(self.halves):
             means = [
@@ -106,16 +103,16 @@ class Curves:
         return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
 
     def at_cost(self, costs: np.ndarray) -> Curves:
-        """Compute the curves with another cost in place of layers; see `Settings.at_cost`."""
+        """Compute the curves over another cost than layers; see `Settings.at_cost`."""
         models, fixed = zip(*self.whole, strict=True)
         return make_curves([own.at_cost(costs) for own in models], [own.at_cost(costs) for own in fixed])
 
     def elue(self) -> Scored:
         """Compute the ELUE score of each model: the mean gain of its exit settings over exits at a fixed layer.
 
-        The score is (1/n) Σ (p_i - p_anchor(f_i)) over all n settings, with score p_i at f_i mean layers (ElasticBERT,
-        arXiv:2110.07038, equation 1). Our anchor is the same model with the exit fixed at each layer, interpolated
-        linearly; ELUE's anchor is ElasticBERT. All settings count, so the score has no selection bias.
+        The ELUE score is (1/n) Σ (p_i - p_anchor(f_i)), where setting i has score p_i and f_i mean layers (ElasticBERT,
+        arXiv:2110.07038, equation 1). Our anchor is the same model with a fixed exit layer; scores between two layers
+        are interpolated. ELUE's anchor is ElasticBERT.
         """
         scores, resampled = [], []
         drawn = _resampled([one for pair in self.whole for one in pair], 0)
@@ -143,8 +140,7 @@ def read_curves(cell: Cell) -> Curves | None:
     """Make the curves of a cell's models from their stored predictions.
 
     Returns:
-        None if the models have no early exit, if the predictions of a seed are not stored, or if this package does not
-            define the exit rule.
+        None if the models have no early exit, predictions are missing, or this package does not define the exit rule.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -162,8 +158,8 @@ def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves
     """Make one curve per seed; all settings must be evaluated on the same examples.
 
     Args:
-        models: exit settings of each seed's model.
-        fixed: exits of each seed's model at a fixed layer, one setting per layer.
+        models: one per seed, with its exit settings.
+        fixed: the same models, with a fixed exit layer in each setting.
     """
     one, two = halves(models[0].examples.split)
     chosen_and_measured = ((one, two), (two, one))
@@ -187,7 +183,7 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
     """For each task, find the range of mean layers (or another cost) that the curves of all rows cover.
 
-    A task is left out if it has a single row, if a row has a single seed, or if no range is common to all rows.
+    A task without such a range is left out, and so is a task with a single row, or with a row of one seed.
 
     Args:
         curves: (row label, task) -> curves.
@@ -205,12 +201,12 @@ def common_range(curves: Collection[Curves]) -> tuple[float, float]:
 
 
 def swept_settings(predictions: Predictions) -> Settings | None:
-    """Compute a model's predictions at the exit setting that the trial chose and at every swept setting.
+    """Compute a model's predictions at the trial's own exit setting and at all other evaluated settings.
 
     If the exit is random, each of its draws counts as a setting.
 
     Returns:
-        None if no setting was swept, or if this package does not define the exit rule of a swept setting.
+        None if no other setting was evaluated, or if this package does not define the exit rule.
     """
     rules = predictions.sweep_rules
     known = [rule for rule in rules if rule is not None]

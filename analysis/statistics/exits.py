@@ -1,8 +1,7 @@
 """Early exits of the models of a table cell (one method on one task), computed from stored predictions.
 
-`read_exits` reads the layers at which examples exit, and the mean layers and score at other settings of the method's
-own exit rule. `read_rules` applies other exit rules to the same models. `curves.py` compares scores at
-equal numbers of layers.
+`read_exits` reads the layers at which examples exit. It also reads mean layers and scores at other exit settings.
+`read_rules` applies other exit rules to the same models. `curves.py` compares scores at equal numbers of layers.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class Sweep:
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting whose mean layers, as the median over seeds, are nearest to `mean_layers`.
+        """Find the setting that runs about `mean_layers` layers, as the median over seeds.
 
-        Return None if the distance exceeds `within`.
+        Return None if even the nearest setting differs by more than `within`.
         """
         away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
         return int(away.argmin()) if away.min() <= within else None
@@ -40,7 +39,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Exits:
-    """Early exits of a cell's models. The first axis of every array is that of the seeds."""
+    """Early exits of a cell's models. The first axis of every array is the seed."""
 
     num_layers: int
     mean_layers: np.ndarray  # (seeds,) mean layers per dev example, with the method's own exit
@@ -56,7 +55,7 @@ class Exits:
 
 
 def read_exits(cell: Cell) -> Exits | None:
-    """Read the exits of a cell's models. Sweeps and shares are read only if the predictions of every seed are stored.
+    """Read the exits of a cell's models; without the predictions of every seed, leave out sweeps and shares.
 
     Returns:
         None if the cell has no records, or a record lacks its mean layers.
@@ -82,7 +81,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Read the settings of `rule` that were swept for every seed, and add the setting of the trials' configuration."""
+    """Read the results of `rule` at all settings that were evaluated for every seed, including the trials' setting."""
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     points: list[dict[float, tuple[float, float]]] = []  # per seed: setting -> (mean layers, score)
     for own, record in zip(stored, records, strict=True):
@@ -104,9 +103,9 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Return the stored sweeps of the cell's models, and compute sweeps of other exit rules from layer outputs.
+    """Return the sweeps of `exits`, followed by sweeps of other exit rules, which are computed from layer outputs.
 
-    If no setting was swept because the models lack a classifier on each layer, the result is empty.
+    The result is empty if `exits` has no sweeps.
 
     Raises:
         ValueError: if a predictions file is damaged.

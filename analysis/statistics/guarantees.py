@@ -1,7 +1,7 @@
-"""Find exit settings with a proven bound on the share of examples that lose the right answer by an early exit.
+"""Find safe exit settings. At a safe setting, few examples lose the right answer because they exit early.
 
-Such settings are called safe. They are chosen on stored dev predictions. `trainables.models.safe_exits` defines and
-proves the bounds.
+The settings are chosen on stored dev predictions. `trainables.models.safe_exits` defines the bounds on the share of
+such examples, and proves them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 @dataclass(frozen=True)
 class Guarantee:
-    """For each bound, the mean layers of a cell's models at an exit rule's fastest setting that satisfies the bound."""
+    """Mean layers of a cell's models at the fastest safe setting of an exit rule, for each bound."""
 
     rule: str
     num_layers: int
@@ -32,9 +32,9 @@ class Guarantee:
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """For each exit rule that this package defines and that was swept for every seed, yield its guarantee.
+    """Yield a guarantee for each exit rule of this package that has stored results for every seed.
 
-    A regression task has no guarantees, because its answers are neither right nor wrong.
+    A regression task has no guarantees.
 
     Raises:
         ValueError: if a predictions file is damaged.

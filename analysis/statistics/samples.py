@@ -1,9 +1,8 @@
 """Score the stored predictions of table cells (one method on one task) on bootstrap resamples of dev.
 
 A resample weights each example by how often it was drawn. Every GLUE metric is a function of weighted means, so one
-matrix product scores all resamples, for all seeds of a method and all draws of a random exit. Sums of these integer
-weights are exact: a model with constant answers gets correlation 0, not 1e-8. Spearman's correlation uses the ranks in
-the whole dev set. Scores on the dev set itself come from `trainables.data.metrics`.
+matrix product scores all resamples of all models. Sums of these integer weights are exact. Spearman's correlation uses
+the ranks in the whole dev set. Scores on the dev set itself come from `trainables.data.metrics`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Place = tuple[str, str]  # row label, task
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of a method on a task, one for each seed or repeated search. All are scores on the same examples."""
+    """Scores of a method on a task, one for each seed or repeated search, all on the same examples."""
 
     scores: list[float]  # in [-1, 1]
     resampled: np.ndarray  # (resamples, scores) on bootstrap resamples of the examples, which all methods share
@@ -44,7 +43,7 @@ class Scored:
 class Sample(Scored):
     """Predictions of a method on a task for several seeds, and the score of each seed.
 
-    If a method draws its exit layers at random, each score is the mean over the stored draws, as in tables.
+    If exit layers are drawn at random, each score is the mean over the stored draws, as in tables.
     """
 
     answers: list[Answers]
@@ -52,7 +51,7 @@ class Sample(Scored):
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """95 % interval for the mean score with new seeds and new dev examples, clipped to the range of the score."""
+        """95 % interval of the mean score for new seeds and dev examples, clipped to the range of the score."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
@@ -64,7 +63,7 @@ class Sample(Scored):
 
     @property
     def spread_over_seeds(self) -> float:
-        """Standard deviation of the score over seeds, on the same dev examples."""
+        """Standard deviation of the score over seeds, all on the same dev examples."""
         return float(np.std(self.scores, ddof=1))
 
     @property
@@ -76,8 +75,7 @@ class Sample(Scored):
     def is_above_constant(self) -> bool:
         """Whether the mean score is significantly above the score of the best constant answer.
 
-        A constant answer is the same class for all examples. The 95 % bootstrap interval of the difference must lie
-        above 0.
+        A constant answer is one class for all examples. The 95 % bootstrap interval of the difference must lie above 0.
         """
         assert self.constant is not None
         difference = self.resampled.mean(axis=1) - self.constant
@@ -93,7 +91,7 @@ def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """Resample every cell that has several seeds, if all seeds have stored predictions for the same examples.
+    """Resample every cell with several seeds that all have stored predictions for the same examples.
 
     Raises:
         ValueError: if stored predictions give another score than their record, or two seeds have equal predictions.
@@ -106,8 +104,7 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 def _stored(cell: Cell) -> list[Predictions]:
     """Read and check the predictions of every seed.
 
-    Return an empty list if there is only one seed, a file is missing, or the seeds have predictions for different
-    examples.
+    Return an empty list if there is only one seed, a file is missing, or the seeds differ in their examples.
     """
     read = [(record, read_predictions(cell.find_study(record), record)) for record in cell.records]
     stored = [(record, predictions) for record, predictions in read if predictions is not None]
@@ -134,7 +131,7 @@ def _stored(cell: Cell) -> list[Predictions]:
 
 
 def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
-    """Score the answers of each row and task on bootstrap resamples; all seeds of a row must have the same examples."""
+    """Score the answers of each cell on bootstrap resamples; all seeds of a cell must have the same examples."""
     groups: dict[tuple[str, str], dict[Place, Sequence[Answers]]] = {}
     for place, seeds in answered.items():
         groups.setdefault((place[1], seeds[0].examples), {})[place] = seeds
@@ -173,7 +170,7 @@ def best_constant(answers: Answers) -> np.ndarray | None:
 
 
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
-    """For each classification cell that has stored predictions, compute the score of the best constant answer."""
+    """Compute the score of the best constant answer for each classification cell with stored predictions."""
     scores = {}
     for place, cell in cells.items():
         stored = samples[place].answers if place in samples else read_cell_predictions(cell)
@@ -185,16 +182,15 @@ def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
     """Check whether the cell scores above `constant`, the score of the best constant answer.
 
-    If the cell has a sample, the difference must be significant. A cell with one seed has no sample, so its score is
-    compared without a test.
+    With a `sample`, the difference must be significant. Without one, the median is compared without a test.
     """
     return sample.is_above_constant if sample else cell.median > constant + TOLERANCE
 
 
 def has_found_nothing(cell: Cell, constant: float) -> bool:
-    """Check whether the best search trial scores no higher than `constant`, the score of the best constant answer.
+    """Check whether no search trial scores higher than `constant`, the score of the best constant answer.
 
-    Return False if there is no search trial with a score, or if search trials are not selected by dev score.
+    Return False if no search trial has a score, or if search trials are not selected by dev score.
     """
     best = best_search_record(cell.arm_records)
     on_dev = all(study.protocol.selection == "dev" for study in cell.studies)
@@ -207,8 +203,8 @@ def resampled_scores(
 ) -> np.ndarray:
     """Score predictions (models, n) on bootstrap resamples of the examples; return scores (resamples, models).
 
-    Each draw of a random exit counts as a model. The same `seed` and `splits` give the same resamples, so the scores of
-    two methods are paired. Each dev split is resampled separately.
+    Each draw of a random exit counts as a model. The same `seed` and `splits` give the same resamples. The dev splits
+    are resampled separately.
     """
     per_split = []
     for number, name in enumerate(np.unique(splits)):
@@ -240,7 +236,7 @@ def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, la
 
 
 def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> tuple[np.ndarray, ...]:
-    """Compute the weighted shares of true positives, predicted positives and labelled positives of class `of`."""
+    """Compute the weighted shares of true, predicted and labelled positives, where class `of` is positive."""
     hits = _means(weights, (predictions == of) & (labels == of))
     return hits, _means(weights, predictions == of), _means(weights, labels[None] == of)
 
@@ -251,7 +247,7 @@ def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.
 
 
 def _macro_f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """For each resample, average F1 over the classes that occur among its labels or predictions."""
+    """Compute macro F1 for each resample, over the classes that occur in the resample's labels or predictions."""
     classes = np.union1d(predictions, labels)
     counts = [_counts(weights, predictions, labels, of=one) for one in classes]
     hits = np.stack([own for own, _, _ in counts])  # (classes, resamples, models)

@@ -1,7 +1,7 @@
 """Estimate how much luck affects the result of a search, and which scores searches find at equal cost.
 
 `search_variance` estimates how much a score varies if the search is repeated. `at_equal_budget` estimates the best
-score that the search of each row finds within a common budget.
+score that each row's search finds within a common budget.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]
     """Estimate how much the expected score of the chosen configuration varies if the search is repeated.
 
     A search chooses the best of K trials by their scores S = μ + noise: μ depends on the configuration; the noise
-    depends on the seed and has variance σ², estimated from `seed_scores`. If b is the share of the variance of S that
-    configurations explain, the estimate is b σ² + b² Var(best S), with the variance of the best of K normal values. The
-    variance of S is estimated from the scores above the median, because diverged trials would inflate it.
+    depends on the seed and has variance σ², estimated from `seed_scores`. Configurations explain a share b of the
+    variance of S. The estimate is b σ² + b² Var(best S), with S taken as normal. The variance of S is estimated from
+    the scores above the median, because diverged trials would inflate it.
 
     Returns:
         None if there are fewer than 4 trials or fewer than 2 seeds.
@@ -53,8 +53,7 @@ def variance_over_searches(cell: Cell) -> Variance | None:
     """Estimate how much a cell's expected score varies if its search is repeated.
 
     Returns:
-        None if nothing was searched, if there are too few trials or seeds, or if ASHA stopped trials. After ASHA, only
-            the better trials are completed, and their scores vary too little.
+        None if nothing was searched, if there are too few trials or seeds, or if ASHA stopped trials.
     """
     if not cell.arm.space or any(record.status == "stopped" for record in cell.arm_records):
         return None
@@ -63,10 +62,9 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 
 
 def best_minus_last(cell: Cell) -> float | None:
-    """Compute the score of the selected epoch minus that of the last epoch, as the median over seeds.
+    """Subtract the last epoch's selection score from the selected epoch's; return the median over seeds.
 
-    The scores are selection scores. The more they vary from epoch to epoch, the larger is the difference. Return None
-    if no trial has scores of epochs.
+    Return None if no trial has scores of epochs.
     """
     gains = []
     for record in cell.records:
@@ -78,7 +76,7 @@ def best_minus_last(cell: Cell) -> float | None:
 
 @dataclass(frozen=True)
 class EqualBudget:
-    """Expected best search score of each row on a task, if all rows had the smallest of their search budgets."""
+    """Expected best search score of each row on a task, within the smallest search budget of all rows."""
 
     task: str
     unit: Unit
@@ -89,21 +87,19 @@ class EqualBudget:
 def expected_best(scores: Sequence[float], number: float) -> float:
     """Compute the expected highest score of `number` draws (at least 1, may be fractional) from `scores`.
 
-    This estimates the best of n search trials by drawing n of the completed trials with replacement (Dodge et al. 2019,
-    arXiv:1909.03004, equation 3). The estimate is biased downwards, most strongly if n is near the number of
-    completed trials (Tang et al. 2020, arXiv:2004.13705): no draw exceeds the best completed trial, and all n draws may
-    miss this trial.
-    The order of the trials is ignored, although later trials of a search may profit from earlier ones.
+    The scores are drawn with replacement (Dodge et al. 2019, arXiv:1909.03004, equation 3). As an estimate of the best
+    of n search trials, the result is biased downwards, most strongly if n is near the number of scores (Tang et al.
+    2020, arXiv:2004.13705). The order of the trials is ignored.
     """
     ordered, shares = np.sort(scores), np.arange(len(scores) + 1) / len(scores)
     return float(ordered @ np.diff(shares**number))
 
 
 def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
-    """Compare rows at the smallest of their search budgets, on every task that at least two rows have searched.
+    """Estimate each row's best score within the smallest search budget, on every task that two rows have searched.
 
     A row's budget is the cost of its search. Seconds are GPU seconds if all rows used GPUs, else wall-clock seconds.
-    It is not checked whether all rows ran on the same kind of device.
+    Rows may have run on different kinds of devices; this is not checked.
     """
     budgets = []
     for task in dict.fromkeys(task for row in rows for task in row.cells):

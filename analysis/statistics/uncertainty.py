@@ -58,12 +58,11 @@ def welch_test(
 ) -> PairedTest:
     """Test the difference between the mean scores of two methods: Welch over seeds, bootstrap over dev examples.
 
-    The variance of the difference has three parts: the variance over seeds of each method (Welch), and the part of the
-    variance over examples that the two variances over seeds do not contain (bootstrap). Seeds are not bootstrapped,
-    because the interval would be too short with five seeds.
+    The variance of the difference is the sum of each method's variance over seeds (Welch) and the variance over
+    examples (bootstrap). What both contain is counted once.
 
     Args:
-        resampled: (resamples, seeds) scores on resamples of the examples; row r of both methods is the same resample.
+        resampled: (resamples, seeds) scores on resamples of the examples. Both methods share the resamples.
         other_resampled: resampled scores of the other method.
         scores: one per seed, on all examples.
         other_scores: scores of the other method, one per seed.
@@ -100,13 +99,11 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     """Test whether a difference is 0; the variance of the difference is the sum of `variances`.
 
     Degrees of freedom are Satterthwaite's (1946), except that a variance with ν degrees of freedom is weighted by
-    (ν + 2) / ν. Without these weights, the result is too large if a variance with few degrees of freedom is small by
-    chance: at the level 0.05 / 32, as in Holm's method with 32 tests, a true null is rejected 1.3 times too often
-    (`python -m benchmarks.statistics freedom`). The weights have no effect if all variances have equal degrees of
-    freedom.
+    (ν + 2) / ν. Without these weights, the test rejects a true null too often (`python -m benchmarks.statistics
+    freedom`).
 
-    If the variance is 0, nothing can be tested: p is 1 and the interval is [-2, 2], the range of possible differences.
-    If the difference is 0 too (the same answers to all examples), the interval is [0, 0].
+    If the variance is 0, nothing can be tested: p is 1, and the interval is [-2, 2], the range of possible differences.
+    If the difference is 0 too, the interval is [0, 0].
     """
     variance = sum(part.value for part in variances)
     if variance == 0:
@@ -122,15 +119,12 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
 
 
 def _variance_over_seeds(scores: Sequence[float]) -> Variance:
-    """Estimate how much the mean of `scores` varies over seeds, as a variance."""
+    """Estimate the variance over seeds of the mean of `scores`."""
     return Variance(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1)
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """Estimate the part of the variance over examples that the variance over seeds already contains.
-
-    Both variances are those of the mean score over the seeds.
-    """
+    """Estimate the variance of the mean score that is part of the variances over examples and over seeds."""
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)

@@ -46,14 +46,13 @@ def verdict(
     """Compare our scores with a published number, and decide whether it was reproduced.
 
     The published number is compared with the same statistic (median or mean) of our scores. Both numbers must be from
-    the same dev set. The interval of the difference is Student's t, with the sum of the sampling variances of both
-    numbers. If no standard deviation was published, ours is used for both numbers. `search` is added twice, once for
-    each number.
+    the same dev set. The 95 % interval of the difference is Student's t; its variance is the sum of both numbers'
+    variances. If no standard deviation was published, our standard deviation is used for both numbers. `search` is
+    added once for each number.
 
-    - "reproduced": the interval lies within `MARGIN` of 0 (two one-sided tests at 2.5 %). For scores with a
-      lognormal distribution, a true difference equal to the margin gets this verdict in up to 6 % of cases.
-    - "not reproduced": the interval excludes 0, and the difference exceeds the margin. Without `search` the verdict is
-      "not by this configuration" instead, because another search might have found a better configuration.
+    - "reproduced": the interval lies within `MARGIN` of 0 (two one-sided tests at 2.5 %).
+    - "not reproduced": the interval excludes 0, and the difference exceeds the margin.
+    - "not by this configuration": like "not reproduced", but `search` is None.
     - "undecided": otherwise, as on most small tasks with five seeds.
 
     `python -m benchmarks.statistics verdict` prints the coverage of the interval, and how often each verdict is wrong.
@@ -87,7 +86,7 @@ def verdict(
 
 
 def read_statistic(text: str) -> PublishedStatistic | None:
-    """Parse a statistic of `published.csv`; return None if it gives no number of seeds ("best of", "n/a")."""
+    """Parse a statistic of `published.csv`; return None without a number of seeds ("best of", "n/a")."""
     if text in ("single run", "single model"):
         return PublishedStatistic("mean", 1)
     found = re.fullmatch(r"(median|mean) of ([1-9]\d*)", text)

@@ -2,9 +2,10 @@
 
 An arm is one method on one task. Its cell joins the records of all studies that have the arm, and contains each trial
 once. The studies must have the same protocol (`load_studies`), the same seeds, the same data for each task, and the
-same backbone and settings for each method. Generated and real data cannot be mixed. With `separate`, each study has its
-own rows. Then only the protocol and the data must be the same, and scores from fewer seeds than the table asks for are
-marked.
+same backbone and settings for each method. Generated and real data cannot be mixed.
+
+With `separate`, each study has its own rows, and only the protocol and the data must be the same. Scores from too few
+seeds are marked.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SAME_METHOD = ("backbone_fingerprint", "tokenizer_fingerprint")  # must be equal
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's entry for a method on a task. For each seed, it has a final run of the best configuration."""
+    """A table's entry for a method on a task. It has the final runs of the best configuration, one per seed."""
 
     arm: Arm
     studies: tuple[Study, ...]  # studies that have this method on this task
@@ -86,7 +87,7 @@ class Cell:
 
     @property
     def data_differences(self) -> tuple[str, ...]:
-        """Differences between the data that the final runs read and the official GLUE data, each described in words."""
+        """Differences between the data of the final runs and the official GLUE data, in words."""
         found = [line for record in self.records for line in record.data_differences or ()]
         return tuple(dict.fromkeys(found))
 
@@ -111,13 +112,13 @@ class Cell:
 
     @property
     def tried(self) -> int:
-        """Number of configurations that the search tried: trials that were completed, or that ASHA stopped."""
+        """Number of configurations that the search tried, in completed trials and in trials that ASHA stopped."""
         tried = ("completed", "stopped")
         return sum(record.phase == "search" and record.status in tried for record in self.arm_records)
 
     @property
     def former_scores(self) -> list[float]:
-        """Scores of completed final runs of former winners: configurations that the present winner has replaced."""
+        """Scores of completed final runs of configurations that the present winner has replaced."""
         confirm = [record for record in self.arm_records if record.phase == "confirm" and record not in self.records]
         return [record.score for record in confirm if record.status == "completed" and record.score is not None]
 
@@ -130,7 +131,7 @@ class Cell:
 
     @property
     def shortfall(self) -> str:
-        """Description of the missing and surplus seeds; for an empty cell, the reason why it is empty, if known."""
+        """Description of the missing and surplus seeds, or of the reason why the cell is empty."""
         failed = f"; failed seeds: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped seeds: {', '.join(dropped)}" if dropped else ""
@@ -174,7 +175,7 @@ def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
 
 
 def make_rows(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
-    """Make the rows of a table in the order of the plans: one per method or, if `separate`, per study and method.
+    """Make the rows of a table: one for each method or, if `separate`, one for each method of each study.
 
     Raises:
         ValueError: if the studies cannot share a table; the message names two studies and what differs.
@@ -197,7 +198,7 @@ def make_rows(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
 
 
 def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
-    """Return the seeds of final runs that the table asks for: the longest list of seeds in the plans of the studies."""
+    """Return the seeds that the table asks for: the longest list of seeds in the studies' plans."""
     return max((study.seeds for study in studies), key=len)
 
 
@@ -224,7 +225,7 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 
 
 def find_repeats(cell: Cell) -> list[Cell]:
-    """List the cell itself, and then one cell for each repeated search of the same method on the same task."""
+    """List the cell itself, and then a cell for each repeated search of its method on its task."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]
@@ -288,7 +289,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 
 
 def _collect_settings(cell: Cell) -> dict[str, object]:
-    """Collect the configuration fields that the user set for the cell's method, except the number of epochs."""
+    """Collect the configuration fields that the user set for the cell's method, except `epochs`."""
     settings = cell.studies[0].file.plan.asked.settings
     keys = find_keys(settings, cell.arm.method)
     return {field: format_setting(settings[key]) for field, key in keys.items() if field != "epochs"}

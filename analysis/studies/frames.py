@@ -39,8 +39,8 @@ SECONDS = {"wall_seconds": "float64", "gpu_seconds": "float64"}
 class Frames:
     """Pandas data frames of a finished or running study. A frame without rows still has all columns.
 
-    The column `counts` is true for the trials whose scores are in tables: completed confirm trials (final runs with
-    fresh seeds) of the winner of each arm's first search.
+    The column `counts` is true for the trials that count in tables: completed confirm trials (final runs with fresh
+    seeds) of each arm's winner. Trials of repeated searches do not count.
     """
 
     study: Study
@@ -57,7 +57,7 @@ class Frames:
 
     @property
     def baseline(self) -> str | None:
-        """Method with which all other methods are compared, or None if no baseline is chosen or it has no scores."""
+        """Baseline method, or None if no baseline is chosen or the baseline has no scores."""
         return self.evidence.baseline
 
     @property
@@ -167,7 +167,7 @@ def _joined(parts: list[pd.DataFrame], dtypes: Mapping[str, str]) -> pd.DataFram
 
 
 def _frame(rows: Rows, dtypes: Mapping[str, str], further: Iterable[str] = ()) -> pd.DataFrame:
-    """Make a frame. Its columns are those of `dtypes`, then those of `further`, then all others in `rows`."""
+    """Make a frame with the columns of `dtypes`, then of `further`, then all other columns of `rows`."""
     found = list(rows)
     columns = dict.fromkeys([*dtypes, *further, *(name for row in found for name in row)])
     return pd.DataFrame(found, columns=[*columns]).astype(dict(dtypes))

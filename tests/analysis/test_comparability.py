@@ -119,7 +119,7 @@ def test_a_winner_replaced_with_its_confirm_scores_known_is_told(tmp_path):
     former = [record("palbert", "rte", 0.6, config=OTHER, seed=42 + i, trial=i) for i in range(3)]
     search = record("palbert", "rte", 0.6, phase="search", seed=9, trial=1, config=OTHER)
     study = write_study(tmp_path / "s", [*former, search, *arm("palbert", "rte", SCORES)], samples=2)
-    note = "inner was replaced after confirm scores of the former winner were known: palbert on RTE (3 scores, "
+    note = "inner was replaced after its confirm scores were known: palbert on RTE (3 scores, "
     assert all(note in text for text in texts_of(study))
 
 
@@ -132,7 +132,7 @@ def test_a_search_that_is_not_over_is_told_and_strict_refuses_it(tmp_path):
 def test_a_search_that_found_no_more_than_a_constant_answer_is_told(tmp_path):
     study = predicted_study(tmp_path / "s", {"albert": 0.3, "palbert": 0.8}, ["rte"])
     for text in texts_of(study):
-        assert "o search trial beats a constant answer (its score in parentheses): albert on RTE (" in text
+        assert "o search trial beats a constant answer (the constant's score in parentheses): albert on RTE (" in text
 
 
 def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):

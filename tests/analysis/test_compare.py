@@ -181,7 +181,7 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         (
             changed(made(), 1, example=0),
             [],
-            "one on rte, seed 0: example 0 occurs twice; allowed: once, or once per number in the column draw",
+            "one on rte, seed 0: example 0 occurs twice; allowed: once, or once per draw (column draw)",
         ),
         (changed(made(), 0, label=1 - made().label[0]), [], "rte: example 0 has more than one label"),
         (made(seeds=1), [], "one on rte has one seed; allowed: at least two, because a test needs several scores"),

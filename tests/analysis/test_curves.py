@@ -130,7 +130,7 @@ def test_a_common_line_of_flops_changes_no_difference_of_curves(study):
         assert line.entries.get("curve_difference") == line.entries.get("curve_difference_by_flops"), line.label
     fewest, most = shared_ranges(evidence.curves)["rte"]
     ends = f"(RTE {10 + 2 * fewest:.3g} to {10 + 2 * most:.3g})"
-    assert f'"Curve, FLOPs" is like "curve", but over MFLOPs at the length of each text {ends}' in table.caption
+    assert f'"Curve, FLOPs" is like "curve", but over MFLOPs instead of layers {ends}' in table.caption
 
 
 def timed_cell(folder: Path, texts: tuple[TextFlops, ...], lengths: np.ndarray | None) -> Cell:

@@ -167,7 +167,7 @@ def test_rules_stand_near_three_shares_of_the_layers_and_the_sidecar_has_all_set
     score = 100 * np.median(fixed.scores[:, 5])
     assert lines["pabee/rte, fixed"]["at_50"].text == f"{score:.1f} at 6.0 (6)"
     assert lines["pabee/rte, fixed"]["at_25"].numbers["_layers"] == "3.0"
-    assert len(table.lines) == 7 + 2 + 8 + 2 and "STS-B, whose labels are scores" in table.notes[0]
+    assert len(table.lines) == 7 + 2 + 8 + 2 and "STS-B: the labels are scores" in table.notes[0]
     rows = [one for one in table.sidecar["rules"] if (one["row"], one["task"], one["rule"]) == ("pabee", "rte", "beem")]
     assert len(rows[0]["settings"]) == 11 and np.shape(rows[0]["scores"]) == (5, 11)
 

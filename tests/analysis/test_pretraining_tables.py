@@ -34,7 +34,7 @@ SMALL = {"methods": ("albert",), "tasks": ("rte",), "seeds": 1}
 HELD_OUT = "mlm_loss 4.562, mlm_accuracy 0.300, sop_accuracy 0.530"
 SENTENCE = (
     "mini-albert, which was pretrained with albert-mlm on corpus mini (30 steps of 32 examples, 23,310 tokens; "
-    f"2.5 s of GPU, shared by 1 arm; held-out scores, which are in no table here: {HELD_OUT})."
+    f"2.5 s of GPU, shared by 1 arm; held-out scores, in no table here: {HELD_OUT})."
 )
 
 
@@ -139,7 +139,7 @@ def test_a_published_number_of_the_same_backbone_is_not_held_against_it(study):
     cells = {task: _real(cell, study) for task, cell in row.cells.items()}
     other = next(one for one in read_published_rows("PALBERT Tab.2") if one.method == "albert")
     reasons = explain_not_comparable(type(row)(row.label, row.method, cells), other, {"rte": "accuracy"})
-    assert reasons["rte"] == "on a backbone that its authors pretrained; here by study.pretrain albert-mlm"
+    assert reasons["rte"] == "on the authors' backbone; here pretrained by study.pretrain albert-mlm"
 
 
 def _real(cell, study):

@@ -110,7 +110,7 @@ def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
 
 def test_the_answer_is_about_methods_if_searches_were_repeated(study, tmp_path):
     once = launched_study(tmp_path / "once", mini_plan(tasks=("rte",), baseline="albert"))
-    words = "These tests compare the methods: each was searched 3 times (table search_repeats)."
+    words = "These tests compare the methods: each method was searched 3 times (table search_repeats)."
     assert words in (study / "tables" / "answer.md").read_text()
     assert words not in (once / "tables" / "answer.md").read_text()
     evidence = gather([load_study(study)])

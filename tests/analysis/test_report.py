@@ -239,7 +239,7 @@ def test_cells_without_a_test_are_named_on_the_first_screen_and_in_no_mean(tmp_p
     predictions_file(folder, record.key).unlink()
     evidence = evidence_of(folder)
     told = [one.text for one in caveats_of(evidence)]
-    assert "A test against albert needs predictions of both methods, which are missing for palbert on RTE." in told
+    assert "Not tested against albert, because predictions are missing: palbert on RTE." in told
     assert "points relative to albert (CoLA; 95 % interval" in sentences_of(evidence)["palbert"]
 
 

@@ -52,7 +52,9 @@ def test_a_table_names_the_cells_that_read_nothing(tmp_path):
     (note,) = [
         line for line in (tmp_path / "tables" / "dev.md").read_text().splitlines() if line.startswith("- °: not shown")
     ]
-    assert note.startswith("- °: not shown to be better than a constant answer (its score in parentheses): palbert ")
+    assert note.startswith(
+        "- °: not shown to be better than a constant answer (the constant's score in parentheses): palbert "
+    )
     assert "albert on" not in note.replace("palbert on", "")
 
 
