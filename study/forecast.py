@@ -210,8 +210,7 @@ def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -
     """Estimate how many epochs a search takes.
 
     Without early stopping, the estimate is the maximum, `samples * epochs`. With ASHA, the estimate is the mean over
-    simulated searches. A simulated search runs its trials one after another, and each trial has one random score at
-    all rungs of ASHA.
+    simulated searches. Each simulated trial has one random score at all rungs of ASHA.
     """
     if stopping is None:
         return samples * epochs
@@ -276,7 +275,7 @@ def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = Mapp
 
     Return None until a trial has completed an epoch or a step.
 
-    `steps` maps the key of a running trial to the steps done in its current epoch, if they are known.
+    `steps` maps the keys of running trials to the steps done in the current epoch.
     """
     by_arm = _estimate_by_arm(progress, steps)
     return None if by_arm is None else sum(by_arm.values())

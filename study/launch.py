@@ -193,9 +193,9 @@ def run_study(study: Study, options: LaunchOptions) -> int:
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
-    """Read the study's plan again, after this launch has locked the folder, and return the current study.
+    """Return the current study, after this launch has locked the folder.
 
-    If another launch changed the plan before the folder was locked, resolve the study again with the changed plan.
+    If another launch has changed the plan in the meantime, resolve the study again.
     """
     now = find_plan(study.folder)
     if now == study.earlier:
@@ -234,9 +234,10 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
 
 
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
-    """Write the study's plan to `plan.json`, unless the study is finished and the file already holds this plan.
+    """Write the study's plan to `plan.json`.
 
-    If the study is finished but its plan is new, also delete the dev table and the result (`ANSWER`) of the old plan.
+    A finished study that already has this file is left unchanged. Any other finished study loses its dev table and its
+    result (`ANSWER`).
     """
     if is_over:
         has_file = (study.folder / PLAN).exists()
@@ -293,10 +294,10 @@ def _launch(
 
 
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
-    """Register the plan before the first trial, so that anyone can check that the plan came first.
+    """Register the plan before the first trial.
 
-    With --register, write the plan's digest to MLflow. Then record in the journal that MLflow holds the digest. If a
-    git tag of the plan exists, record the tag too.
+    With --register, write the plan's digest to MLflow, and record this in the journal. If the plan has a git tag,
+    record the tag too.
 
     Raises:
         ValueError: if --register is given and the plan cannot be written to MLflow.
@@ -384,7 +385,7 @@ def _import_driver(options: LaunchOptions) -> type[Driver]:
 
 
 def _measure_resources(options: LaunchOptions) -> Resources:
-    """Measure the resources that the connected cluster, or this machine, has for trials.
+    """Measure the resources for trials on the connected cluster or on this machine.
 
     Raises:
         ValueError: if no node has room for a trial, and the cluster cannot add one.

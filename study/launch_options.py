@@ -121,8 +121,8 @@ _IDLE = "end after X hours without progress; default: %(default)g"
 class LaunchOptions(Typed, frozen=True, kw_only=True):
     """All options of study.launch: what is studied, where the files go, and how and where trials run.
 
-    If an option is None, the plan keeps the value of its profile, --plan file or continued study. An option named like
-    a field of `Plan` sets that field. --epochs and --attention are short forms of --set.
+    If an option is None, the value is from the profile, the --plan file or the continued study. An option with the name
+    of a field of `Plan` sets that field. --epochs and --attention are short forms of --set.
     """
 
     groups: ClassVar[dict[str, str]] = {
@@ -211,7 +211,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     json: Annotated[bool, option("print the result as JSON")] = False
 
     def __post_init__(self) -> None:
-        """If --compare is given, set the numbers of `COMPARING_METHODS` that no other option sets."""
+        """With --compare, use the numbers in `COMPARING_METHODS` as defaults."""
         for name, number in (COMPARING_METHODS if self.compare else {}).items():
             if getattr(self, name) is None:
                 force_setattr(self, name, number)
@@ -363,7 +363,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
 
 
 def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Setting]:
-    """Return the settings of a plan, without the settings for methods and tasks that --method and --task exclude."""
+    """Return the settings of a plan, except those for excluded methods and tasks (--method, --task)."""
     left_out = {*plan.methods} - {*changes.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
@@ -384,10 +384,10 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
 def read_settings(options: LaunchOptions) -> dict[str, Setting]:
     """Return the settings that the options give: fixed values (--set, --attention, --epochs) and ranges (--search).
 
-    Each key is a field, with its scope if the option gives one.
+    A key is `FIELD` or `SCOPE:FIELD`.
 
     Raises:
-        ValueError: if an option is malformed, or a field is given twice or is both fixed and searched.
+        ValueError: if an option is malformed, or a field is given twice.
     """
     fixed, searched = dict[str, Value](), dict[str, Choices | Interval]()
     epochs = [] if options.epochs is None else [f"epochs={options.epochs}"]
@@ -445,9 +445,9 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def trace_settings(options: LaunchOptions, plan: Plan) -> dict[str, str]:
-    """Return the origin of each setting that comes from --epochs, --attention or a plan, not from --set or --search.
+    """Return the origins of the settings that the user did not give with --set or --search.
 
-    A key is, for example, `--set beta`; its value is then `--plan FILE: beta`.
+    For example, `--set beta` maps to `--plan FILE: beta`.
     """
     settings = read_settings(replace(options, epochs=None, attention=None))
     short_forms = dict.fromkeys(_read_attention(options), f"--attention {options.attention}")
@@ -501,7 +501,7 @@ def _choose_profile(options: LaunchOptions) -> tuple[Plan, str]:
 
 
 def _resolve_file_names(plan: Plan, file: str, readers: Mapping[str, Callable[[Any], object]]) -> Plan:
-    """Return a plan read from a file, with its methods, tasks, sampler and scopes in standard spelling."""
+    """Spell the methods, tasks, sampler and scopes of a plan in the standard way."""
     changes = dict[str, object]()
     for name, read in readers.items():
         try:

@@ -54,7 +54,7 @@ class LiveView:
         output: TextIO,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Prepare the view. `slots(nodes)` is the number of trials that can run at once without using `nodes`."""
+        """Prepare the view. `slots(nodes)` counts the trials that can run at once on all nodes except `nodes`."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -187,7 +187,7 @@ def live_layout(
         at_work: keys of the running trials.
         steps: steps done in each running trial's current epoch, by key.
         awaited: what the launch waits for before its first trial; "" afterwards.
-        waits_for: what the other trials wait for: `a slot` (room to run) or `the next launch`.
+        waits_for: what waiting trials need: `a slot` (room to run) or `the next launch`.
         draining: whether the launch is saving its trials and stopping.
         width: number of columns of the terminal.
         height: number of lines of the terminal.
@@ -243,8 +243,8 @@ def _build_running_table(trials: list[TrialFacts], steps: Mapping[str, Steps], *
 def _build_arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
     """Build the table of arms. If some arms do not fit, add a line that counts them.
 
-    Arms with unfinished trials have priority. Then come the other incomplete arms with trials, the incomplete arms
-    without trials, and the complete arms. The arms that fit are listed in the plan's order.
+    Arms with unfinished trials have the highest priority, complete arms the lowest. The arms that fit are listed in
+    the plan's order.
     """
     if room < 1:
         return []

@@ -208,7 +208,7 @@ def contradictions(mirrored: Mirror) -> list[str]:
 
 
 def _list_values(points: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return each metric's last finite value. Curves are left out: they may have points from before a restart."""
+    """Return each metric's last finite value, except the metrics `epoch/NAME`."""
     return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
@@ -235,7 +235,7 @@ def browse(mirrored: Mirror) -> list[str]:
     """Return the lines that explain how to see the runs in a browser.
 
     The first line has the address of the MLflow server, or the command that starts one for the store. Links to the runs
-    follow. The list is empty if the store is a database server, because the address of its MLflow server is unknown.
+    follow. If the store is a database server, the list is empty.
     """
     uri = mirrored.uri
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
@@ -295,7 +295,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Copy the study, or compare it (--compare). Return 0 if every run is copied or nothing differs, else 1.
+    """Copy the study, or compare it (--compare). Return 1 if runs are not copied, or differ, else 0.
 
     Raises:
         ValueError: if MLflow is not installed, or the folder holds no study.

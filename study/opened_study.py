@@ -39,7 +39,7 @@ MOST_ARMS = 5  # maximum number of arms named in one line
 
 
 class Study(NamedTuple):
-    """The study that a launch will run: the plan from its options, merged with any plan in the study's folder."""
+    """The study that a launch will run. Its plan merges the options with any plan in the folder."""
 
     resolved: ResolvedPlan
     folder: Path
@@ -125,11 +125,11 @@ def resolve_in(
     is_continued: bool = False,
     unchecked: list[str] | None = None,
 ) -> ResolvedPlan:
-    """Merge the plan with the earlier plan in its folder, if any, and resolve the merged plan.
+    """Merge the plan with the earlier plan, if there is one, and resolve the result.
 
     Args:
         is_continued: True if --continue named the folder; error messages then give other advice.
-        unchecked: a list that receives the hub names which cannot be checked offline. If None, such names are errors.
+        unchecked: receives hub names that cannot be checked. If None, such a name is an error.
 
     Raises:
         ValueError: if the folder holds a different study, or some data cannot be read.
@@ -191,10 +191,10 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
 def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     """Return the names of the arms that this launch runs.
 
-    These are the arms of --method and --task, and the arms that train the starting models for them.
+    These are the arms of --method and --task, and the arms that they start from.
 
     Raises:
-        ValueError: if --max-gpu-hours is given and some arms are left out. The limit applies to all arms together.
+        ValueError: if --max-gpu-hours is given and some arms are left out.
     """
     arms = study.resolved.arms
     methods = None if options.methods is None else study.asked.methods
@@ -233,10 +233,7 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
 
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
-    """Return a note that lists the fields which --samples 0 or --search-only excludes from the search.
-
-    Return [] if these options exclude no field.
-    """
+    """Note the fields that --samples 0 or --search-only excludes from the search; [] if there are none."""
     if plan.asked.searched_alone is UNSET:
         return []
     cause = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
@@ -247,7 +244,7 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """For each winner from another study (--first-from), return a note on the searches that try it first."""
+    """For each winner from another study (--first-from), name the searches that try it first."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.list_firsts(arm.name):
@@ -272,7 +269,7 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
     progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
     counts = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left_out}
     if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in counts.items() if 0 < number < wanted]:
-        notes.append(f"some arms that this launch does not run lack seeds: {', '.join(fewer)}")
+        notes.append(f"these arms lack seeds, but this launch does not run them: {', '.join(fewer)}")
     return notes
 
 

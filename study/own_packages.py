@@ -1,7 +1,7 @@
 """Prepare the process of a command before its slow imports. This module imports only the standard library.
 
 After the preparation, Ctrl-C ends the command with a one-line message, and file names are encoded in UTF-8. The module
-also checks that Python does not import another package with the name of a package of this project.
+also checks that no other package hides a package of this project.
 """
 
 import importlib.util
@@ -17,11 +17,11 @@ CONSOLE = "glue-study"  # the program that runs every command
 
 
 def handle_interrupts_early() -> None:
-    """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1, until `guarded` handles them.
+    """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1.
 
-    Each package of this project calls this function first when it is imported, because imports take seconds. The
-    function does nothing if the process runs no command of this project. In a locale without UTF-8, the function
-    restarts the command in UTF-8 mode, because journals and pages need paths in UTF-8.
+    `study` and `analysis` call this function first, because their imports take seconds. Later, `guarded` handles the
+    signals. The function does nothing if the process runs no command of this project. In a locale without UTF-8, the
+    function restarts the command in UTF-8 mode.
     """
     command = _command()
     if command is None:
@@ -41,7 +41,7 @@ def handle_interrupts_early() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device, so that no other file gets the descriptor of such a stream."""
+    """Open closed standard streams on the null device, so that no other file takes their descriptors."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -50,12 +50,12 @@ def _open_closed_streams() -> None:
 
 
 def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
-    """Check that an import of each name finds the package of this project.
+    """Check that imports of `names` find the packages of this project.
 
     The search uses `path` or, by default, `sys.path`.
 
     Raises:
-        ValueError: if Python finds another package of that name first.
+        ValueError: if Python finds another package first.
     """
     for name in names:
         file = _find_package(name, sys.path if path is None else path)
@@ -68,13 +68,11 @@ def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
 
 
 def require_not_shadowed(*names: str) -> None:
-    """Check that imports find this project's packages.
-
-    If an import finds another package, a command of this project exits with a one-line error. In any other process, an
-    ImportError is raised.
+    """Check that imports of `names` find the packages of this project.
 
     Raises:
-        ImportError: if an import finds another package, and this process runs no command of this project.
+        SystemExit: in a command of this project, if an import finds another package.
+        ImportError: in any other process, if an import finds another package.
     """
     try:
         check_not_shadowed(*names)

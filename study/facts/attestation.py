@@ -55,7 +55,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
 
 def code_of_method(code: Provenance | LaunchBegan, method: str) -> Provenance:
-    """Return the code and versions with which a process or a launch trains one method.
+    """Return the code and package versions that train one method.
 
     The code digest of a user's own method also covers the files of the method.
     """
@@ -65,7 +65,7 @@ def code_of_method(code: Provenance | LaunchBegan, method: str) -> Provenance:
 
 
 def attest(content: Content, *, method: str) -> Attestation:
-    """Describe the data and code of this process for comparison with those of the launch.
+    """Describe the data and code of this process.
 
     `content` describes the data that the process has read. `method` is a method or a pretraining objective.
     """
@@ -74,14 +74,14 @@ def attest(content: Content, *, method: str) -> Attestation:
 
 
 def provenance() -> Provenance:
-    """Describe the code of this process, including the user's own methods that it has loaded."""
+    """Describe the code of this process, including the user's own methods."""
     code, methods = _read_project_code(), included()
     return code if methods is None else replace(code, included=methods.digests)
 
 
 @lru_cache(maxsize=1)
 def _read_project_code() -> Provenance:
-    """Describe the code of this project, which is read once per process.
+    """Describe the code of this project.
 
     The digest of the packages in `ENGINE` is stored as the version of `study`.
     """
@@ -111,7 +111,7 @@ def read_git_commit() -> str | None:
 
 
 def find_plan_tag(plan: str) -> str | None:
-    """Return the git tag `plan-DIGEST` of the plan with the digest `plan`.
+    """Return the git tag `plan-DIGEST` of a plan; `plan` is the digest.
 
     Return None if the repository of the current folder has no such tag.
     """
@@ -134,9 +134,9 @@ def compute_code_digest(folders: Iterable[Path]) -> str:
 
 
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
-    """Combine the code and versions with which several launches trained a method.
+    """Combine the code and versions of several launches that trained a method.
 
-    Different values are joined as `OLD, NEW`; each value appears once, and the latest value is last.
+    Different values are joined as `OLD, NEW`. Each value appears once.
     """
     codes = [code_of_method(launch, method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
@@ -153,7 +153,7 @@ def _join(values: Iterable[str | None]) -> str:
 
 
 class Attestation(Content, frozen=True, kw_only=True):
-    """The data, backbone and code of a trial, as a worker has them or as the launch expects them."""
+    """The data, backbone and code of a trial, as found by a worker or as expected by the launch."""
 
     code_digest: str  # of the training code
     versions: Mapping[str, str]  # of Python and of the installed packages
@@ -187,11 +187,11 @@ def _release(version: str) -> str:
 class FirstCode:
     """The code of the first launch that trained a trial of a study.
 
-    For each user's own method, this includes the method's files in the first launch that trained the method.
+    The files of a user's own method are from the first launch that trained this method.
     """
 
     def __init__(self, facts: StudyFacts) -> None:
-        """Find the first launch that trained a trial, and for each method the first launch that trained the method."""
+        """Find the first code in the state of a study."""
         self._launches = {number: launch.began for number, launch in facts.launches.items()}
         trials = facts.trials.values()
         trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)
@@ -202,15 +202,12 @@ class FirstCode:
             self._files.setdefault(method, (self._launches[number].included or {}).get(method))
 
     def list_others(self, trial: TrialFacts) -> list[str]:
-        """Describe any code that trained the trial, if it differs from the first code of the study or of the method."""
+        """Describe the code that trained the trial and differs from the first code."""
         differences = [self._describe_difference(trial, self._launches[number]) for number in trial.trained_in]
         return list(dict.fromkeys(filter(None, differences)))
 
     def _describe_difference(self, trial: TrialFacts, launch: LaunchBegan) -> str:
-        """Describe the code of a launch if it differs from the first code; return "" if both are the same.
-
-        The description gives the commit and the digest, or only the digest if the commits are the same.
-        """
+        """Describe how the code of a launch differs from the first code; "" if there is no difference."""
         assert self.launch is not None, "the trial was trained"
         method, differences = base_method(trial.arm.method), list[str]()
         if launch.code_digest != self.launch.code_digest:
@@ -222,7 +219,7 @@ class FirstCode:
 
 
 def describe_code(launch: LaunchBegan) -> str:
-    """Format the shortened git commit of a launch, if it is known, and the shortened digest of its training code."""
+    """Format the git commit and the code digest of a launch, both shortened. An unknown commit is omitted."""
     if launch.git_commit is None:
         return _format_digest(launch)
     commit, _, changed = launch.git_commit.partition("-")

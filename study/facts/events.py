@@ -1,10 +1,9 @@
 """The events of a study (one per line of `events.jsonl`), their reader, and the numbers of their formats.
 
-`plan.json` contains its format number. In `events.jsonl`, each launch gives the format number of its own lines. If a
-newer version of this package continues a study, the file therefore contains lines in two formats. Format 2 was the
-first in a release. A new field with a default value does not change the format number. If a field is renamed, removed
-or changes its meaning, increase the number and add a `Step` from the previous format. tests/study/test_formats.py
-opens a study in each format.
+`plan.json` contains its format number. In `events.jsonl`, each `launch_began` line gives the format of its launch. The
+formats can differ, because a newer version of this package can continue a study. The first released format is 2. A new
+field with a default value does not change the format number. If a field is renamed, removed or changes its meaning,
+increase the number and add a `Step` from the previous format. tests/study/test_formats.py opens a study in each format.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
 
 
 class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
-    """The registration of the plan's digest in git or MLflow, which counts only if it precedes the first trial."""
+    """The registration of the plan's digest in git or MLflow, before the first trial."""
 
     digest: str
     place: str  # a git tag, or the address of an MLflow server
@@ -152,7 +151,7 @@ class EpochReported(BaseEvent, frozen=True, kw_only=True):
 
 
 class AshaDecided(BaseEvent, frozen=True, kw_only=True):
-    """ASHA's decision to continue or stop a search trial at a rung, an epoch at which ASHA compares trials."""
+    """ASHA's decision to continue or stop a search trial at a rung (an epoch at which trials are compared)."""
 
     key: str
     rung: AtLeastOne  # epochs; the decision uses the score at this epoch
@@ -207,7 +206,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """The temporary exclusion of a node: its code or data are not those of the launch, or trials failed only there."""
+    """The temporary exclusion of a node, because trials fail only there, or its code or data differ."""
 
     node: str  # Ray's node ID
     host: str
@@ -405,7 +404,7 @@ def is_json(line: bytes) -> bool:
 
 
 def read_events(folder: Path) -> list[Event]:
-    """Read the events of a study folder like `read_lines`, but return only the events, not their places."""
+    """Read the events of a study folder, without their places; see `read_lines`."""
     return [event for _, event in read_lines(folder)]
 
 

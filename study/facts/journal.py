@@ -1,8 +1,8 @@
 """The journal file of a study, and the lock that allows only one launch of the study at a time.
 
-The journal survives a power cut, because every event is synced to disk. A launch locks the journal. The launch also
-updates the time of a lease file every few seconds, because on some network shares other machines do not see the lock.
-A launch stops if another process writes to the journal.
+The journal survives a power cut, because every event is synced to disk. A launch locks the journal, and updates a lease
+file every few seconds. On some network shares, other machines see only the lease file, not the lock. A launch stops if
+another process writes to the journal.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class StudyLock:
         self._thread.start()
 
     def _take_lock(self, folder: Path) -> bool:
-        """Try several times to take the lock, since `find_lock_holder` may hold it for a moment."""
+        """Try several times to take the lock. `find_lock_holder` also takes it, for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,8 +135,7 @@ class StudyLock:
     def _is_alive(self, lease: Lease) -> bool:
         """Check if the launch that wrote the lease still runs.
 
-        If the launch was on another machine, a free lock does not prove that the launch has ended. The check therefore
-        waits for `SILENT_SECONDS` to see whether the lease file is still updated.
+        For a launch on another machine, wait up to `SILENT_SECONDS` for an update of the lease file.
         """
         if lease.is_of_this_machine:
             return lease.runs_here
@@ -265,7 +264,7 @@ class Journal:
             os.ftruncate(self._descriptor, whole)
 
     def now(self) -> str:
-        """Return the current time for a new event, or the time of the last event if the last event is later."""
+        """Return the time for a new event: the current time, but not before the last event."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:

@@ -16,7 +16,7 @@ _TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue \S+")  
 
 @dataclass(frozen=True)
 class CellInWords:
-    """A table cell (a method on a task) and a description of the results that it lacks."""
+    """A table cell (a method on a task) and a description of its missing results."""
 
     row: str
     column: str
@@ -67,7 +67,7 @@ def read_width(output: TextIO) -> int | None:
 def wrap_line(line: str, width: int, *, hang: str = "  ") -> str:
     """Wrap a line between words; `hang` is the extra indent of the continuation lines.
 
-    Commands and text in backticks are never broken, so that they can be pasted.
+    Commands are never broken, and neither is text in backticks.
     """
     whole = _TO_PASTE.sub(lambda quoted: quoted[0].replace(" ", "\0"), line)
     indent = line[: len(line) - len(line.lstrip())] + hang

@@ -1,4 +1,4 @@
-"""The record of an ended trial, which `analysis` reads; all its scores are from the same epoch.
+"""The record of an ended trial, for `analysis`. All scores in a record are from the same epoch.
 
 This module also sums the compute of several records, and computes summary statistics of scores.
 """
@@ -129,7 +129,7 @@ def compute_ledger(records: Iterable[Record]) -> list[Spent]:
 
 
 def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
-    """Count the trials of each status in entries of the ledger, and omit any status without trials."""
+    """Count the trials of each status in ledger entries. A status without trials is omitted."""
     return _sort_by_status(sum((Counter(entry.trials) for entry in entries), Counter[str]()))
 
 

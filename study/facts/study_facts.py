@@ -181,12 +181,12 @@ class ArmFacts:
 
     @property
     def searched(self) -> list[Record]:
-        """The records of the search trials in order, up to the first trial that has no record yet."""
+        """The records of the search trials in order, up to the first trial without a record."""
         return [trial.record for trial in takewhile(lambda trial: trial.record, self.search) if trial.record]
 
     @property
     def start_key(self) -> str | None:
-        """The key of the trial that trained the starting model of the arm; None if no model is chosen."""
+        """The key of the trial that trained the arm's starting model; None if no model is chosen."""
         return self.start.key if self.start else None
 
 
@@ -274,7 +274,7 @@ class StudyFacts:
                 self._note(event, event.failure, "launch refused")
 
     def check_unscored(self) -> None:
-        """Raise ValueError if a task was scored on test labels, because test scores could influence later changes."""
+        """Raise ValueError if a task was scored on test labels. The study may then no longer change."""
         if self.scored_on_test:
             seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
             raise ValueError(f"{seen}, so this study can no longer change; allowed: a new study with another --name")
@@ -350,8 +350,8 @@ class StudyFacts:
     def _make_record(self, trial: TrialFacts, event: TrialEnded) -> Record:
         """Make the record of a trial that ends with this event.
 
-        The scores come from the trial's best epoch. If ASHA stopped the trial, its record has a dev score only if
-        epochs and configurations are selected on dev. The record of a failed trial has no scores.
+        The scores come from the trial's best epoch. A trial that ASHA stopped has a score only if the study selects on
+        dev. A failed trial has no scores.
         """
         last = trial.last
         config = trial.config if trial.best is None else {**trial.config, **trial.best.row.exit_setting}
@@ -381,9 +381,9 @@ class StudyFacts:
         )
 
     def _collect_shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
-        """Collect those fields of a record that depend only on the arm and on the launches that trained the trial.
+        """Collect the fields of a record that depend only on the trial's arm and launches.
 
-        If no launch trained an epoch of the trial, the current launch is used instead.
+        A trial without an epoch counts as trained in the current launch.
         """
         numbers = tuple(trial.trained_in) or (self.launch_number,)
         if (trial.started.arm, numbers) not in self._shared:
@@ -411,10 +411,7 @@ class StudyFacts:
         self.failed.append(attempt)
 
     def _reopen(self, event: TrialReopened) -> None:
-        """Reset a trial to its start.
-
-        Its scores are removed from ASHA's rungs, because the trial may get other scores with new code.
-        """
+        """Reset a trial to its start, and remove its scores from ASHA's rungs."""
         trial = self._touch(event.key)
         trial.forget_reports()
         trial.decision = trial.ended = trial.record = None
@@ -425,7 +422,7 @@ class StudyFacts:
             scores.pop(event.key, None)
 
     def _drop(self, event: TrialDropped) -> None:
-        """Mark a trial's record as dropped, or as no longer dropped if the event gives no reason.
+        """Mark a trial's record as dropped. An event without a reason removes the mark.
 
         ASHA still compares other trials with the scores of a dropped trial.
         """

@@ -26,9 +26,9 @@ def read_export(folder: Path, name: str) -> str:
 
 
 def read_mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Read the intervals of mean scores from `DEV_NUMBERS`; return {} if the file is missing.
+    """Read the confidence intervals of mean scores from `DEV_NUMBERS`; return {} if the file is missing.
 
-    For each mean, the result maps the keys of the records in the mean to the mean's interval (low, high).
+    The result maps the record keys of each mean to its interval (low, high).
     """
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
@@ -68,7 +68,7 @@ def compute_journal_digest(folder: Path, *, first: int | None = None) -> Journal
 
 
 def compute_plan_digest(folder: Path) -> str:
-    """Compute the digest of the plan under which the first trial started; "" if the journal has no launch."""
+    """Compute the digest of the plan at the start of the first trial; "" if the journal has no launch."""
     plan = None
     with (folder / FILE).open("rb") as file:
         for line in file:

@@ -37,8 +37,8 @@ class Winner:
 def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
     """Return the configuration of the best completed search trial; None if no search trial has completed.
 
-    If the arm has no search, return its only configuration. The winner of such an arm starts from the model that the
-    trial `start` trained. If `start` is None, it starts from the same model as the arm's first record.
+    If the arm has no search, return its only configuration. This winner starts from the model of the trial `start`,
+    or else from the starting model of the arm's first record.
     """
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)

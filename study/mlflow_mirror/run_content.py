@@ -13,20 +13,18 @@ runs of its trials. The status of a trial's run is:
 | running | RUNNING | `running` |
 
 An incomplete arm is `failed` if its search ended without a completed trial, or if a confirm trial failed or was
-dropped. Otherwise it is `interrupted` or `waiting`. An incomplete study whose launch has ended is `failed` if no trial
-is left to run, and `interrupted` otherwise.
+dropped. Otherwise it is `interrupted` or `waiting`. After a launch, an incomplete study is `failed` if no trial is
+left to run, and `interrupted` otherwise.
 
-A metric `epoch/NAME` has one value per epoch; a plain `NAME` is the value of the selected epoch or the whole trial. For
-an arm, `score` is the median of the completed confirm trials. An arm also has the mean score of these trials, its
-confidence interval (`mean_score_low`, `mean_score_high`), the standard deviation and the range. A trial first logs
-`score` as NaN, so that MLflow's page "Compare" shows `score` first. Confirm trials with the tag `superseded` do not
-count.
+A metric `epoch/NAME` has one value per epoch. A metric `NAME` has one value: for the selected epoch or the whole trial.
+For an arm, `score` is the median of the completed confirm trials. Further metrics are the mean score, its confidence
+interval (`mean_score_low`, `mean_score_high`), the standard deviation and the range. A trial first logs `score` as NaN,
+so that MLflow's page "Compare" begins with `score`. Confirm trials with the tag `superseded` do not count.
 
 Users can search for the tags `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is
 `true` for the confirm trials from which an arm's score is computed, and `best` is `true` for the best of these trials.
-The tags `winner.FIELD` hold the best configuration of an arm. They are tags because a longer search may change them,
-whereas MLflow's parameters never change. If trials differ in `git_commit`, `versions` or `device`, the tag lists all
-values.
+The tags `winner.FIELD` hold the best configuration of an arm. They are not parameters, because a longer search may
+change them. If trials differ in `git_commit`, `versions` or `device`, the tag lists all values.
 """
 
 from __future__ import annotations
@@ -111,7 +109,7 @@ class StudyRuns:
 
         Args:
             reports: maps the key of each trial to the epochs that the trial reported. Each epoch occurs once.
-            intervals: maps the keys of the records in a mean score to the mean's confidence interval from the tables.
+            intervals: confidence intervals of mean scores, from `read_mean_intervals`.
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
@@ -256,7 +254,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _build_code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """If code other than the study's first code trained any of `trials`, return a tag with this code, else {}."""
+        """Build a tag with all code of `trials` except the first code; {} if there is no other code."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.list_others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
@@ -300,7 +298,7 @@ def _build_points(values: Mapping[str, float | None], time: int, step: int) -> l
 
 
 def _select_components(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the metrics whose mean is the score, or {} if the score is a single metric."""
+    """Return the metrics that the score averages, or {} if the score is a single metric."""
     return metrics if len(metrics) > 1 else {}
 
 

@@ -1,8 +1,7 @@
 """Writes runs to MLflow, and models to MLflow's registry. Writing the same content again creates no duplicates.
 
-The tags `study_id` and `key` identify a run. MLflow stores equal metric values once, because its primary key is
-run, name, time, step and value. After a killed process or a lost server, a new `Tracking` can therefore write the same
-values again.
+The tags `study_id` and `key` identify a run. MLflow stores equal metric values once. After a killed process or a lost
+server, a new `Tracking` can therefore write the same values again.
 """
 
 from __future__ import annotations
@@ -225,10 +224,10 @@ REQUIREMENTS = ("torch", "transformers", "safetensors", "numpy", "pandas", "scip
 
 
 def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Iterator[str]:
-    """Register the models of completed confirm trials that have no version yet. Yield a line for each new version.
+    """Register the models of completed confirm trials. Yield a line for each new version.
 
     Each arm (a method on a task) is one registered model, `STUDY.METHOD.TASK`. Repeated searches are not registered.
-    Each completed confirm trial, which repeats the best configuration with a fresh seed, is one version. The alias
+    Each completed confirm trial (a repeat of the best configuration with a fresh seed) is one version. The alias
     `best` names the version with the highest score. If a longer search finds a better configuration, the old versions
     get the tag `superseded=true`.
 

@@ -36,9 +36,9 @@ def list_departures(plan: ResolvedPlan) -> dict[str, Departures]:
 
 
 def _choose_name(arm: Arm) -> str:
-    """Return the name under which an arm's departures are listed: the method or variant (`palbert:a`) of the arm.
+    """Return the name under which an arm's departures are listed.
 
-    A variant is listed by itself if its departures differ from those of the method.
+    This is the variant (`palbert:a`) if its departures differ from the method's, else the method.
     """
     is_special = trainables.departures(arm.method) != trainables.departures(arm.base_method)
     return arm.method if is_special else arm.base_method
@@ -47,7 +47,7 @@ def _choose_name(arm: Arm) -> str:
 def does_hold(departure: Departure, arm: Arm) -> bool:
     """Check if a method's departure applies to an arm of the method.
 
-    The arm must search each field that the departure names, or fix the field at the value in the method's file.
+    Each field that the departure names must be as in the method's file: searched, or fixed at the same value.
     """
     space = search_spaces.load(arm.base_method)
     in_file = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
@@ -57,10 +57,9 @@ def does_hold(departure: Departure, arm: Arm) -> bool:
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
-    """Format the departures from the papers as lines.
+    """Format the departures from the papers as lines, in groups.
 
-    The departures of the protocol come first, then those of each pretraining, then those that all methods share,
-    and then the other departures of each method.
+    The groups are the protocol, each pretraining, all methods together, and each method.
     """
     rules = ["protocol", *_list_pretraining(plan.arms)]
     by_method = {name: lines for name, lines in plan.departures.items() if name not in rules}
@@ -77,10 +76,10 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
 
 
 def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """List how a pretraining differs from the papers if the fields in `settings` are set by hand.
+    """List how a pretraining differs from the papers. The fields in `settings` are set by hand.
 
-    For a tiny backbone, `OF_TINY_RECIPE` replaces the departures of `recipe`. For any other backbone, a departure of
-    `recipe` is omitted if it names a field that `settings` changes.
+    A departure of `recipe` is omitted if one of its fields is changed by hand. For a tiny backbone, `OF_TINY_RECIPE`
+    replaces the departures of `recipe`.
     """
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     unchanged = [departure for departure in recipe.departures if not changed & {*departure.what.split(", ")}]
@@ -89,7 +88,7 @@ def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_t
 
 
 def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
-    """For each pretraining by `study.pretrain`, map the objective to the departures from the papers."""
+    """Map each pretraining objective to its departures from the papers."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 

@@ -1,7 +1,6 @@
 """The plan that a user asks for: a profile's defaults, overridden by the command line.
 
-A field can have a value in several layers, such as a file and the command line; `merge_layers` then takes the value and
-its origin from the last of these layers.
+A field can have values in several layers, such as a file and the command line. `merge_layers` keeps the last value.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
 
 class First(Typed, frozen=True, kw_only=True):
-    """A configuration that an arm tries before all others: the best configuration in another study.
+    """The best configuration in another study, which an arm tries before all others.
 
     Values for fields that the arm fixes are ignored.
     """
@@ -135,9 +134,9 @@ class Plan(Typed, frozen=True, kw_only=True):
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def find_start(self, method: str, task: str, default: str | None) -> str | None:
-        """Return the name of the arm that provides the starting model of `method` on `task`; None for the backbone.
+        """Return the name of the arm that trains the starting model of `method` on `task`; None for the backbone.
 
-        If `start_from` has no entry for this arm, the arm starts from a model of the method `default`.
+        Without an entry in `start_from`, this is the arm of the method `default` on the same task.
         """
         source = self.start_from.get(f"{method}/{task}", f"{default}/{task}" if default else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
@@ -182,9 +181,9 @@ def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
 def choose_backbone(
     source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
-    """Return the backbone and tokenizer that the options name, or else those that `source` names.
+    """Return the backbone and tokenizer from the options, or else from `source`.
 
-    If the options name only a backbone, the tokenizer is None, which stands for the backbone's tokenizer.
+    If the options name only a backbone, the tokenizer is None (the backbone's tokenizer).
     """
     chosen = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
     default = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
@@ -223,9 +222,9 @@ NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, B
 
 
 def suggest_field(field: str, known: Collection[str]) -> str:
-    """Return `; did you mean FIELD?`, the end of an error about an unknown field, or "" if no field is similar.
+    """Return `; did you mean FIELD?`, or "" if no known field is similar.
 
-    The unknown field may be misspelt, or be the name of an option in a paper's code.
+    `field` may be misspelt, or may be the name of an option in a paper's code.
     """
     ours = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
     if field == "exit_criteria" and ours in known:
@@ -236,7 +235,7 @@ def suggest_field(field: str, known: Collection[str]) -> str:
 def make_field_error(
     option: str, field: str, owner: str, known: Collection[str], *, departures: Collection[Departure] = ()
 ) -> ValueError:
-    """Build the error for a field that `owner`, a method or a pretraining objective, does not have.
+    """Build the error for a field that `owner` lacks. `owner` is a method or a pretraining objective.
 
     Args:
         option: the option that names the field. The message begins with this option.

@@ -1,6 +1,6 @@
 """The files of a plan: `plan.json` of a study, the TOML file of --plan, and the folder of --include.
 
-`compare_plans` lists the changes to a plan that an existing study does not allow.
+`compare_plans` lists the forbidden changes to the plan of an existing study.
 """
 
 from __future__ import annotations
@@ -122,17 +122,16 @@ def find_plan(folder: Path) -> PlanFile | None:
     """Read the plan of a study folder from `plan.json`, or else from the journal; None if neither has a plan.
 
     Raises:
-        ValueError: the file is invalid or was edited, or the file is missing and the journal is damaged.
+        ValueError: the file is invalid or was edited, or the journal is damaged.
     """
     return read_plan(folder) or _read_journal(folder)
 
 
 def require_plan(folder: Path) -> PlanFile:
-    """Read the plan of a study folder from `plan.json`; unlike `find_plan`, never use the copy in the journal.
+    """Read the plan of a study folder from `plan.json`, never from the journal.
 
     Raises:
-        ValueError: the file is missing, invalid or edited; if the journal has the plan, the message gives the command
-            that restores the file.
+        ValueError: the file is missing, invalid or edited.
     """
     if file := read_plan(folder):
         return file
@@ -144,9 +143,9 @@ def require_plan(folder: Path) -> PlanFile:
 
 
 def _suggest_studies(folder: Path) -> str:
-    """List the studies inside a folder; the text ends an error which says that the folder itself has no plan.
+    """Suggest the studies inside a folder, as the end of an error about the folder.
 
-    If the folder does not exist, suggest the study in its parent folder that has the most similar name.
+    If the folder does not exist, suggest the study with the most similar name in the parent folder.
     """
     if studies := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
         return f", such as {list_first(studies, MOST_NAMED)}"
@@ -164,7 +163,7 @@ def _read_journal(folder: Path) -> PlanFile | None:
 
 
 def _register_tasks(file: PlanFile) -> PlanFile:
-    """Register the plan's user-defined tasks, except those whose names are already registered; return the file."""
+    """Register the plan's user-defined tasks, and return the file. Known names are not registered again."""
     for name, task in (file.plan.own_tasks or {}).items():
         TASKS.setdefault(name, task)
     return file
@@ -173,7 +172,7 @@ def _register_tasks(file: PlanFile) -> PlanFile:
 def format_plan(plan: Plan) -> str:
     """Format the plan as TOML.
 
-    Fields that are UNSET are omitted. Fields that are None are omitted if they are also None in the plan's profile.
+    A field is omitted if it is UNSET, or if it is None here and in the plan's profile.
     """
     default = to_plain(profiles.load(plan.profile))
     fields = {
@@ -222,11 +221,11 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
 
 
 def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
-    """Reword an error so that it names the --plan file, table and key, if the invalid value comes from that file.
+    """Name the --plan file, table and key in an error, if the invalid value comes from the file.
 
     Args:
         fault: error about an option: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.
-        typed: fields of the plan, and keys of settings, that the command line sets.
+        typed: fields and keys of settings from the command line.
     """
     methods = "|".join(map(re.escape, sorted(plan.methods, key=len, reverse=True)))
     if option := re.match(r"--(set|search) (\S+?)(:? .*)", fault, re.DOTALL):
@@ -261,7 +260,7 @@ def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
     """List the forbidden changes between two plans of a study, with the earlier and the later value of each.
 
-    Arms in `settled` may not change, because trials of these arms have started; None stands for all arms.
+    Arms in `settled` must not change, because they have trials. If `settled` is None, no arm may change.
     """
     changed = list_changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
@@ -307,10 +306,10 @@ def list_changes(where: str, before: object, after: object) -> list[str]:
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:
-    """Register the methods in a folder. The folder may be missing if all of `methods` belong to this package.
+    """Register the methods in a folder. A missing folder is ignored if it is not needed.
 
     Raises:
-        ValueError: the folder lacks one of `methods` or is missing, or is not a folder of methods.
+        ValueError: one of `methods` is still unknown, or the folder is not a folder of methods.
     """
     known, is_there = method_files.included(), Path(folder).is_dir()
     if known is None or known.folder != folder:
@@ -324,7 +323,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
 
 
 def include_for(method: str, asked: Plan | None, folder: str | None) -> None:
-    """Register a user's method from `folder`; if `folder` is None, use the folder that the plan `asked` names.
+    """Register a user's method from `folder`, or else from the folder in the plan `asked`.
 
     Raises:
         ValueError: the folder is missing, or is not a folder of methods.

@@ -1,7 +1,7 @@
 """Backbones from `study.pretrain`: the record of their pretraining, and warnings about words unknown to the tokenizer.
 
-Only this module reads and writes `pretraining.json` in the folder of a pretraining. The folder can be used as a
-backbone if `finished` in the file is true. A study copies `made` from the file into its plan.
+Only this module reads and writes `pretraining.json` in the folder of a pretraining. If the file's field `finished` is
+true, the folder can be used as a backbone. A study copies the field `made` into its plan.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ def is_tiny(backbone: str) -> bool:
 
 
 def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
-    """Return a list with one warning if many words of a task are unknown to the tokenizer, else an empty list.
+    """List one warning if many words of a task are unknown to the tokenizer, else none.
 
-    Only backbones from `study.pretrain` are checked, and only on generated data or data from a folder.
+    Only backbones from `study.pretrain` are checked. Data from the hub are not checked.
 
     Raises:
         ValueError: the data are invalid; see `load_split`.
@@ -135,9 +135,9 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
 
 
 def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a list with one warning if a group of texts has many words unknown to the tokenizer, else an empty list.
+    """List one warning if many words of some texts are unknown to the tokenizer, else none.
 
-    `texts` maps the title of each group to its texts. The warning names the titles.
+    `texts` maps titles, for the warning, to groups of texts.
     """
     if tokenizer is None:
         return []
@@ -151,6 +151,6 @@ def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, 
 
 
 def _read_dev_texts(task: str, data: str) -> Iterable[str]:
-    """Read the texts of the dev split, which is short and has words like those of the train split."""
+    """Read the texts of the dev split."""
     rows = glue.load_split(TASKS[task], TASKS[task].dev_splits[0], data).texts
     return (text for row in rows for text in row)

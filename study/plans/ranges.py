@@ -1,8 +1,8 @@
-"""The settings of a plan: the fields that a user fixes or searches, with --set and --search or in a plan file.
+"""The settings of a plan: the fields that a user fixes or searches.
 
-One mapping holds all settings. The key `FIELD` applies to every method with that field, and `SCOPE:FIELD` to one
-method, variant or arm: `palbert:a:beta`, `palbert/rte:epochs`. A field with a single value is fixed; a field with
-choices or an interval is searched.
+The key `FIELD` applies to every method that has the field. The key `SCOPE:FIELD` applies to one method, variant or arm:
+`palbert:a:beta`, `palbert/rte:epochs`. A field with a single value is fixed. A field with choices or an interval is
+searched.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def find_keys(settings: Settings, arm: str) -> dict[str, str]:
 def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
     """Merge the settings in `base` and `over`.
 
-    For each field, a setting in `over` replaces the settings in `base` that have the same scope or a narrower one.
+    A setting in `over` replaces the settings in `base` for the same field, if their scope is the same or narrower.
     """
     replaced = [split_key(key) for key in over]
 
@@ -205,9 +205,9 @@ def format_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
 
 def _convert_interval(value: Value | Interval) -> Value:
-    """Format an interval as the text of an inline table, and None as a word, because tomli_w supports neither.
+    """Format an interval as an inline table, and None as a word. tomli_w supports neither.
 
-    tomli_w writes the inline table in quotes. `format_toml` then removes these quotes.
+    tomli_w writes the table in quotes, which `format_toml` removes.
     """
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"

@@ -8,8 +8,8 @@ A field takes its value from the last of these layers that has the field:
     all fields: the plan's settings, first for all methods, then for the method, then for the arm (`study.plans.ranges`)
 
 A field fixed by MINI_FIXED, VARIANTS or --set is no longer tuned; a field searched by --search is no longer fixed.
-MINI_* apply only to tiny random backbones. Tuned fields that --search-only does not name are fixed at a paper's value.
-Exit settings are also fixed at a paper's value if no other field is tuned.
+MINI_* apply only to tiny random backbones. --search-only fixes all other tuned fields at a paper's value. If only exit
+settings are left to tune, they are fixed in the same way.
 """
 
 from __future__ import annotations
@@ -104,11 +104,10 @@ class Resolution:
 def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str, str] | None = None) -> ResolvedPlan:
     """Resolve a plan to its arms and protocol, without creating any file.
 
-    `pins` maps the hub names in an earlier plan to their fingerprints, which this plan keeps. All other hub names are
-    resolved to the hub's current commit.
+    `pins` maps hub names to fingerprints in an earlier plan. Other hub names get the hub's current commit.
 
-    If `unchecked` is a list, an unreachable hub is not an error: each name that cannot be checked is added to the list,
-    and its fingerprint is "unknown".
+    If `unchecked` is None, an unreachable hub is an error. Otherwise, this list receives the names that
+    cannot be checked. Their fingerprint is "unknown".
 
     Raises:
         ValueError: the plan is invalid or cannot be run.
@@ -152,7 +151,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
 
 
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
-    """Check that the backbones and tokenizers exist and fit the configurations of their arms."""
+    """Check that the backbones and tokenizers exist and fit the arms' configurations."""
     for backbone, tokenizer in dict.fromkeys((arm.pinned_backbone, arm.pinned_tokenizer) for arm in plan.arms):
         name = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # the hub name, if there is one
         checked(partial(check_backbone, backbone, tokenizer), hub_revision(name)[0], unchecked)
@@ -168,7 +167,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     """Resolve every field of the method's configuration on this task, with the origin of its value or range.
 
     Raises:
-        ValueError: --set or --search names a field that the method lacks, or a value that the field cannot hold.
+        ValueError: --set or --search has an unknown field or an invalid value.
     """
     space, arm = search_spaces.load(method), f"{method}/{task}"
     kind = "mini" if "mini" in (plan.profile, plan.data) else "paper"
@@ -229,11 +228,10 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
 
 
 def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str:
-    """For each field of an arm's configuration, format a line with the value or range and its origin.
+    """Format one line per field of an arm's configuration, with its value or range and the origin.
 
     Args:
-        origins: maps options that the user did not type, such as `--set epochs`, to the origins to print
-            instead of these options.
+        origins: replaces options that the user did not type, such as `--set epochs`, by their origins.
     """
     arm, asked = plan.arm(name), plan.asked
     space, resolution = search_spaces.load(arm.method), resolve_configuration(asked, arm.method, arm.task)
@@ -315,7 +313,7 @@ def _resolve_arm(
 
 
 def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """Suggest --set options that set the field only for tasks that accept its value; "" if there are no such tasks."""
+    """Suggest --set options for the tasks that accept the field's value; "" if there are none."""
     key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
@@ -344,10 +342,9 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeat_arm(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for another search of the same method on the same task; `repeat` is the index of this search.
+    """Copy an arm for a repeated search; `repeat` is the index of this search.
 
-    An arm may start from the model of another arm. If the other arm is searched too, the copy starts from the copy of
-    the other arm.
+    If the arm starts from a searched arm, the copy starts from the copy of the searched arm.
     """
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
@@ -374,10 +371,10 @@ def check_family(method: str, backbone: str) -> None:
 def _collect_by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[Range]]]:
-    """Collect the fixed values and the ranges that the plan's settings give to an arm's fields.
+    """Collect an arm's fixed values and ranges from the settings of the plan.
 
     Raises:
-        ValueError: a setting names a field that the method lacks, or a value that the field cannot hold.
+        ValueError: a setting has an unknown field or an invalid value.
     """
     profile = profiles.load(plan.profile).settings
     config = trainables.load(space.method).Config
@@ -407,7 +404,7 @@ def list_unsearched_fields(plan: Plan, method: str, task: str) -> list[str]:
 
 
 def _choose_papers_value(field: str, ranged: Layered[Range], points: Layers[Value]) -> Layered[Value]:
-    """Fix a tunable field at the first value in `points` that the range contains, or else at the range's middle."""
+    """Fix a tunable field at the first value of `points` within the range, or else at the middle of the range."""
     for origin, point in points:
         if field in point and ranged.value.contains(point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
@@ -434,7 +431,7 @@ def make_range(distribution: BaseDistribution) -> Range:
 
 
 def _check_range(first: First, tuned: Mapping[str, Layered[Range]], arm: str) -> None:
-    """Raise ValueError if the arm's ranges do not contain the values of `first`, another study's best configuration."""
+    """Raise ValueError if a value of `first`, from another study, is outside the arm's range."""
     for name in tuned.keys() & first.values.keys():
         if not tuned[name].value.contains(first.values[name]):
             raise ValueError(

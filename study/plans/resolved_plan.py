@@ -55,8 +55,7 @@ class Range(Typed, frozen=True, kw_only=True):
     def middle(self) -> Value:
         """The middle choice, or the mean of an interval's ends.
 
-        The mean is geometric if the range is logarithmic. If the range has a step, the mean is rounded down to a
-        whole number of steps above the lower end.
+        The mean is geometric if the range is logarithmic. If the range has steps, the mean is rounded down to a step.
         """
         if self.choices:
             return self.choices[(len(self.choices) - 1) // 2]
@@ -209,7 +208,7 @@ class Arm(Typed, frozen=True, kw_only=True):
         return {**self.fixed, **precision, **point}
 
     def make_confirm_configuration(self, searched: Configuration) -> Configuration:
-        """Return the configuration of confirm trials: `searched`, but with the precision that the arm fixes."""
+        """Return the configuration of a search trial with the precision of confirm trials."""
         return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
 
     @property
@@ -251,8 +250,8 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
         """Compute a trial's key; equal keys mean the same training run.
 
-        `start` is the key of the trial whose model this trial starts from. The key of a search trial depends on all
-        exit settings of the arm, because they affect which epoch is best.
+        `start` is the key of the trial that trained the starting model. All exit settings of the arm are part of a
+        search trial's key, because they affect the choice of the best epoch.
         """
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
         menu = [arm.exit_settings] if arm.exit_settings and phase == "search" else []
@@ -287,10 +286,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def first_arms(self) -> list[Arm]:
-        """The arms of first searches; tables show only these arms.
-
-        The arms of repeated searches (`--search-repeats`) are omitted.
-        """
+        """All arms except those of repeated searches (`--search-repeats`). Tables show only these arms."""
         return [arm for arm in self.arms if not arm.repeat]
 
     @cached_property
@@ -313,7 +309,7 @@ def format_arm_name(method: str, task: str, repeat: int) -> str:
 
 
 def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
-    """List the seeds of an arm's `number` confirm trials; `repeat` is the index of the arm's search.
+    """List the seeds of `number` confirm trials; `repeat` is the index of the arm's search.
 
     Different searches have different seeds if `number` is at most `MOST_SEEDS`.
     """

@@ -1,6 +1,6 @@
 """The options --sampler and --select-by of a search.
 
-A sampler is either one of Optuna's, given by its name, or a user's, given as `package.module:Factory`.
+A sampler is given by the name of an Optuna sampler, or as `package.module:Factory`.
 `study.decisions.proposals` asks samplers for configurations. --select-by selects epochs and trials;
 `select_exit` in `trainables/runs/evaluation.py` applies it. Importing this module does not import Optuna.
 """
@@ -44,7 +44,7 @@ def resolve_sampler(name: str) -> str:
 
 
 def check_sampler(name: str) -> None:
-    """Raise ValueError if the sampler is unknown or invalid, or a package that it needs is not installed."""
+    """Raise ValueError if the sampler is unknown or invalid, or needs a missing package."""
     if OWN in name:
         make_own_sampler(name, seed=0)
     elif name not in SAMPLERS:
@@ -76,7 +76,7 @@ def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
 
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
-    """Describe the sampler and its limits in a search of `samples` trials with early stopping by `stopping`."""
+    """Describe the sampler, and its limits in a search of `samples` trials."""
     limits = []
     if name in ("cmaes", "gp") and stopping:
         limits.append("learns only from trials that ASHA does not stop")

@@ -124,7 +124,7 @@ def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     fewer = ", ".join(f"{name} 2 of 8" for name in others)
     assert note("--continue", str(study), "--task", "rte", "--seeds", "8") == [
         line,
-        f"some arms that this launch does not run lack seeds: {fewer}",
+        f"these arms lack seeds, but this launch does not run them: {fewer}",
     ]
 
 
