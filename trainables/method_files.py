@@ -1,8 +1,8 @@
 """Finds and loads the two files of each method: the method's own file and the file of its search space.
 
 The files of this project's methods are `trainables/NAME.py` and `search_spaces/NAME.py`. A folder that a user adds with
---include has `NAME.py` and `NAME_space.py` side by side. The files of such a folder are read once, and all machines run
-the text that was read, even if the files change later. File names have `_` where the method's name has `-`.
+--include has `NAME.py` and `NAME_space.py` side by side. These files are read once. All machines run the text that was
+read, even if the files change later. File names have `_` where the method's name has `-`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PALBERT: PonderNet on an ALBERT. An example exits when its cumulative exit probability exceeds q (Q-exit).
 
-PALBERT (arXiv:2204.03276, section 3) differs from PonderNet in two ways. Exits are not sampled. Λ, which predicts a
-layer's exit probability, is an MLP of three tanh layers on [h_i, h_{i-1}] with a separate learning rate. The variants
-in the paper's table 1 have a simpler Λ. The original is tinkoff-ai/palbert at 52a79af (src/train.py, src/trainer.py,
+PALBERT (arXiv:2204.03276, section 3) differs from PonderNet in two ways. Exits are not sampled. Λ, the head for
+exit probabilities, is an MLP of three tanh layers on [h_i, h_{i-1}] and has a separate learning rate. The variants in
+the paper's table 1 have a simpler Λ. The original is tinkoff-ai/palbert at 52a79af (src/train.py, src/trainer.py,
 src/loss.py, src/modeling/palbert_fast.py). If the paper and the original code differ, this file follows the code.
 """
 

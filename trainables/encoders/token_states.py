@@ -136,7 +136,7 @@ class TokenStates:
 
 
 def without_waste(attend: Attention) -> Attention:
-    """Extend an attention function of `transformers` to accept `Places` and `FirstTokens` as its mask."""
+    """Let an attention function of `transformers` accept `Places` and `FirstTokens` as its mask."""
 
     def attend_to_real_tokens(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any

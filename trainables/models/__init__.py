@@ -1,1 +1,1 @@
-"""Models with exits on their layers, and the rules of these exits."""
+"""Models with early exits, and exit rules."""

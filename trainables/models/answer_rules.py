@@ -87,8 +87,8 @@ class MaxProbability(ExitRule):
     """Exit at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
     The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) uses >=
-    instead. If no layer exceeds the threshold, that code takes the prediction of the most confident layer, whereas
-    this rule takes the prediction of the last layer.
+    instead. If no layer exceeds the threshold, that code takes the prediction of the most confident layer. This rule
+    takes the prediction of the last layer.
     """
 
     probability: NotNegative

@@ -179,8 +179,8 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may exit.
 
-        If the batch has at least `HALVED_FROM` tokens and examples left it after the previous layer, the layer's second
-        half runs on the first tokens only. The returned function runs it on the tokens of the examples that stay.
+        If the batch is large and some examples have just left, the layer's second half runs on the first tokens only.
+        The returned function then runs the second half on all tokens of the examples that stay.
 
         Returns:
             The first tokens' states, and a function that computes all states of the examples that stay.

@@ -3,8 +3,8 @@
 Each rule is defined once, as a step at one layer. `apply_exit` applies it to the stored outputs of all layers, and
 `EarlyExitModel.infer` applies it while the model runs. A step works on PyTorch tensors on any device, and on NumPy
 arrays, so that analysis needs no PyTorch. The rule's state is a dictionary of arrays with one row per example, so
-that rows of finished examples can be dropped. Probabilities are multiplied and summed in float64 in the order of the
-layers, as the released PALBERT code does with Python floats.
+that rows of finished examples can be dropped. Probabilities are multiplied and summed in float64, layer by layer, as
+in the released PALBERT code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LayerOutputs:
 
 
 def stored_outputs(arrays: Mapping[str, Array]) -> LayerOutputs:
-    """Read `layer_logits` and the exit head's output from the arrays of a predictions file, as float32."""
+    """Read the layers' logits and the exit head's output from a predictions file's arrays, as float32."""
     names = {"logits": "layer_logits", "lambdas": "lambdas", "uncertainties": "uncertainties"}
     return LayerOutputs(**{ours: arrays[name].astype("float32") for ours, name in names.items() if name in arrays})
 
@@ -81,7 +81,7 @@ class ExitRule(ABC):
         return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Make the state before layer 1; `logits` are those of layer 1, (batch, labels)."""
+        """Make the state before layer 1; `logits` come from layer 1, (batch, labels)."""
         return {}
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Sampled(ExitRule):
     name = "sample"
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Draw a uniform number for each example and layer from the generator, on the CPU."""
+        """Draw a uniform number for each example and layer, on the CPU."""
         import torch
 
         assert generator is not None, "a sampled exit needs a generator"
@@ -197,8 +197,8 @@ class Expectation(ExitRule):
     """No early exit. The answer is the expectation over all layers: log Σ p_i softmax(logits_i).
 
     For regression it is Σ p_i y_i, with the layers' outputs y_i. p_i is the probability of exiting at layer i; the
-    last layer gets the remaining probability. With `legacy`, the last layer gets 1 - p_N instead, so the p_i do not sum
-    to 1, as in the released PALBERT code and row 3 of the paper's table 1.
+    last layer gets the remaining probability. With `legacy`, the last layer gets 1 - p_N instead, as in the
+    released PALBERT code and row 3 of the paper's table 1. The p_i then do not sum to 1.
     """
 
     legacy: bool
@@ -249,7 +249,7 @@ class LearnedExit(ExitRule):
 
 
 def combine_settings(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
-    """List all settings that take each field's value from `menus`. If `menus` is empty, list one empty setting."""
+    """List all combinations of one value per field. If `menus` is empty, list one empty setting."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
@@ -269,7 +269,7 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
 
 
 def read_setting(rule: ExitRule) -> float | None:
-    """Return the value of the field `rule.field`, which a sweep varies. Return None if `rule.field` is None."""
+    """Return the value of the field `rule.field`, or None if the rule names no field."""
     return None if rule.field is None else float(getattr(rule, rule.field))
 
 

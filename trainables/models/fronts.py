@@ -22,7 +22,7 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def front_weights(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Compute the settings' weights, (settings,), in the mean score of a front from `fewest` to `most` layers.
+    """Compute the weights, (settings,), that give a front's mean score from `fewest` to `most` layers.
 
     Args:
         mean_layers: mean layers of the front's settings, (settings,), ascending.

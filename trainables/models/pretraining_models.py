@@ -183,7 +183,7 @@ class ReplacedTokenModel(PretrainingModel):
         shared: tuple[str, ...],
         discriminator_weight: float,
     ) -> None:
-        """Share the modules in `shared`, and tie the generator's output layer to its word embeddings.
+        """Share the modules in `shared`, and tie the output layer and the word embeddings of the generator.
 
         Args:
             generator: a masked language model.

@@ -65,7 +65,7 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
 
 
 def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSettings, np.ndarray]:
-    """Read the answers under one rule's settings from a predictions file, and the labels (n,) of the examples.
+    """Read the answers under one rule's settings, and the examples' labels (n,), from a predictions file.
 
     If the file has only settings of other rules, the settings of `list_rules` are used.
 

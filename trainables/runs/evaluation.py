@@ -188,7 +188,7 @@ def select_exit(
     task: Task,
     examples: Examples,
 ) -> Evaluation:
-    """Choose the exit setting of an epoch, and return the evaluation under this setting with its selection score.
+    """Choose the exit setting of an epoch, and return the evaluation under this setting, with the selection score.
 
     By default, the setting with the best score is chosen, and the selection score is this score. `select_by` can have
     two other values:

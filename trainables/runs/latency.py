@@ -40,8 +40,8 @@ def measure_latency(
     """Measure the latency under each exit rule.
 
     Each round runs every batch under every rule; the first round is not timed. The shortest time of a batch counts,
-    because other work on the machine can only add time. The time per example is a mean over batches. With a single CPU
-    thread, only the CPU time of that thread counts.
+    because other work on the machine can only add time. The time per example is a mean over batches. For a
+    model on a single CPU thread, only the CPU time of that thread counts.
 
     Args:
         num_batches: a map from batch size to the largest number of batches. A batch size above the number of examples
@@ -93,7 +93,7 @@ class _Timed:
 
 
 def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
-    """Average one rule's times for each batch size, and count the FLOPs of one batch of the largest size."""
+    """Average one rule's times for each batch size, and count the FLOPs at the largest size."""
     by_size: dict[int, list[_Timed]] = {}
     for each in timed:
         by_size.setdefault(each.run.size, []).append(each)

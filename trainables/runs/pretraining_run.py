@@ -119,7 +119,7 @@ class PretrainingRun:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state` returned in this process or in another process.
+        """Restore a state that `state` returned, in this or another process.
 
         Raises:
             ValueError, KeyError, RuntimeError: the state belongs to another run.
@@ -237,7 +237,7 @@ class PretrainingRun:
             add_files(folder, fill)
 
     def _train(self, until: int, on_step: Callable[[int], object]) -> tuple[float, int]:
-        """Train until `until` steps are done. Return the mean loss of the new steps and the number of their tokens."""
+        """Train until `until` steps are done. Return the mean loss and the number of tokens of the new steps."""
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser), 0
         with (

@@ -105,7 +105,7 @@ class TrialData:
 
     @cached_property
     def tokens_digest(self) -> str:
-        """Hash (16 hexadecimal digits) of the tokens and labels of the rows for training and for selection."""
+        """Hash (16 hexadecimal digits) of the tokens and labels in the training and selection rows."""
         digest = hashlib.sha256()
         for examples in (self.train, self.selection):
             for name in ARRAYS:
@@ -317,7 +317,7 @@ class TrainingRun:
         write_model(folder, self._selected_weights, description, self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
-        """Return the trial's results: the folder of the selected epoch's model, and its scores on the reported split.
+        """Return the trial's results, with the selected epoch's scores on the reported split.
 
         The reported split is usually the split on which the epoch was selected. If `selection` is "holdout" and
         `report_dev` is true, the reported split is dev, which training and selection have not used.
@@ -350,7 +350,7 @@ class TrainingRun:
         return evaluation
 
     def swept(self) -> list[Swept]:
-        """Evaluate the selected epoch's model on the selection split, under each rule in its `sweep_rules`."""
+        """Evaluate the selected epoch's model under each rule of `sweep_rules`, on the selection split."""
         examples = self._data.selection
         return swept(self._model, self._task, examples, self._report(examples, None).outputs)
 
@@ -411,7 +411,7 @@ class TrainingRun:
         exit_settings: Sequence[Configuration] = ({},),
         select_by: str | UnsetType = UNSET,
     ) -> Generator[None, None, Evaluation]:
-        """Evaluate the model under each exit setting, and return the one that `select_by` selects."""
+        """Evaluate the model under each exit setting, and return the evaluation that `select_by` selects."""
         with naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)

@@ -94,7 +94,7 @@ def model_folder(folder: Path, epoch: int) -> Path:
 def write_model(
     folder: Path, weights: dict[str, Tensor], description: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """Create or replace the folder of a trained model: its weights, `model.json` and the tokenizer's files."""
+    """Create or replace a trained model's folder, with weights, `model.json` and the tokenizer's files."""
 
     def fill(unfinished: Path) -> None:
         save_file(weights, unfinished / WEIGHTS)
@@ -120,7 +120,7 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def remove_other_models(folder: Path, keep: Path | None) -> None:
-    """Delete every model in a trial's folder except `keep`, also unfinished ones of killed processes."""
+    """Delete every model in a trial's folder except `keep`, including unfinished ones of killed processes."""
     for path in [*folder.glob("model-epoch-*"), *folder.glob(".model-epoch-*")]:
         if path != keep:
             shutil.rmtree(path, ignore_errors=True)
