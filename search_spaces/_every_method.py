@@ -1,7 +1,7 @@
 """Defaults for fields that a method's file does not mention, and the fields that `--attention` sets.
 
-Nystrom attention has the kernel size of vvvm23/albert, but 32 landmarks instead of 256, because GLUE's texts are cut to
-128 tokens. At this length, Nystrom attention costs as much as softmax attention (python -m benchmarks.attention).
+Nystrom attention has the kernel size of vvvm23/albert. It has 32 landmarks instead of 256, because GLUE's texts are cut
+to 128 tokens. At this length, Nystrom attention costs as much as softmax attention (python -m benchmarks.attention).
 """
 
 from trainables.schema import Configuration

@@ -19,7 +19,7 @@ MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID | {"patience": [3]}
 MINI_FIXED = random_start.FIXED
 
-# The command in the PALBERT repository's README, then PABEE's training script (with other epochs and a schedule).
+# The command in the PALBERT repository's README, then PABEE's training script (its epochs and schedule differ).
 PUBLISHED: dict[str, list[Configuration]] = {
     "rte": [
         {"learning_rate": 1e-5, "batch_size": 32, "patience": 6},

@@ -1,7 +1,7 @@
 """Declare the options of a command, print its help, and report an error as one line on standard error.
 
-All commands share this code. A command's options are the fields of one struct. Each field has a type, a default and,
-from `option` or `argument`, a help text. The parser is built from these fields:
+All commands share this code. A command's options are the fields of one struct. Each field has a type, and it may have
+a default. `option` or `argument` gives the help text. The parser is built from these fields:
 
     class Options(Typed, frozen=True, kw_only=True):
         study: Annotated[str, argument("runs/NAME", "the study's folder")]

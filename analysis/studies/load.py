@@ -212,5 +212,5 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
         raise ValueError(f"{path}: {error}") from None
     for name, task in (file.plan.own_tasks or {}).items():
         if task.definition != TASKS[name].definition:
-            fault = "has other columns, labels or metrics than in the study that was read before"
+            fault = "has other columns, labels or metrics than in another study"
             raise ValueError(f"{path}: task {name} {fault}; allowed: studies with the same definition of the task")

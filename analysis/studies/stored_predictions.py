@@ -170,7 +170,7 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
 
 
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
-    """Recompute the score and the mean layers of each swept exit setting from the layers' outputs, (settings, 2).
+    """Recompute the score and the mean layers of each swept exit setting; the shape is (settings, 2).
 
     The result is NaN for exit rules that this package does not define.
     """

@@ -41,7 +41,7 @@ class _TrialFaults:
 
     failures: list[Failure] = field(default_factory=list)
     is_last_heard: bool = False  # False if any trial has completed an epoch after the last fault
-    counted_faults: int = 0  # times this trial failed and others then completed epochs; an outage counts once
+    counted_faults: int = 0  # faults after which another trial completed an epoch; an outage counts once
     not_before: float = 0.0
 
 

@@ -42,7 +42,7 @@ from trainables.runs.trial import TrialSpec
 
 LOOK_SECONDS = 5.0  # between two checks of the nodes
 SPEAK_SECONDS = 600.0  # without progress before the first warning; later warnings come at growing intervals
-NO_NODE_SECONDS = 10.0  # without a live node; Ray notices lost nodes after 15 s; later nodes would form another cluster
+NO_NODE_SECONDS = 10.0  # without a live node; nodes that start later would form another cluster
 NO_ROOM_SECONDS = 3600.0  # without a node that can hold a trial; an autoscaler may take that long to add one
 IDLE_HOURS = 24.0  # without progress for any reason; no step takes this long
 

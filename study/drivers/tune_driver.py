@@ -163,7 +163,7 @@ def choose_placement(config: dict[str, Any]) -> tune.PlacementGroupFactory:
 
 
 def _find_first_cause(error: BaseException) -> BaseException:
-    """Return the error that our code raised, which Ray has wrapped in errors of its own."""
+    """Return the error of our code, which Ray has wrapped in Ray's errors."""
     while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
         error = inner
     return error

@@ -144,7 +144,7 @@ def run_trial(
                 run = TrainingRun.resume(folder, spec=spec, device=device, cache=cache_folder())
             except UnreadableState as error:
                 # Nothing is deleted here: if this actor belongs to a killed launcher, the trial may have ended in a
-                # later launch, and these files are its result. The first saved epoch replaces them.
+                # later launch, and these files are the trial's result. The first saved epoch replaces the files.
                 if has_state(folder) or assigned.epochs:
                     restarted = str(error)
                 with ExitStack() as stack:

@@ -173,7 +173,7 @@ def test_another_task_of_the_same_name_shares_no_table(study: Path) -> None:
     TASKS["claims"] = replace(claims, metrics=("accuracy",), title="Other")
     with pytest.raises(
         ValueError,
-        match=r"plan.json: task claims has other columns, labels or metrics than in the study that was read before",
+        match=r"plan.json: task claims has other columns, labels or metrics than in another study",
     ):
         load_study(study)
     TASKS["claims"] = replace(claims, place="/elsewhere", title="Other")
