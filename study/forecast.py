@@ -152,7 +152,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[s
 
 
 def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """Set the time of each measured arm to the time already spent plus the time still needed."""
+    """Set the time of each measured arm to the sum of the time spent and the time left."""
     left = _estimate_by_arm(progress, {}) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.wall_seconds + left[name])
@@ -302,10 +302,7 @@ def _estimate_epoch_seconds(progress: StudyProgress, arm: ArmProgress, pace: flo
 
 
 def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
-    """Measure the seconds per example from the steps of running trials.
-
-    The result is used until the first epoch has ended.
-    """
+    """Measure the seconds per example from the steps of running trials."""
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.count_examples_per_epoch(arm)
         for arm in progress.launched
@@ -316,7 +313,7 @@ def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) 
 
 
 def _estimate_epochs_left(progress: StudyProgress, arm: ArmProgress, steps: Mapping[str, Steps]) -> float:
-    """Estimate the epochs that an arm still needs for its unfinished trials and for the trials not yet started."""
+    """Estimate the epochs that an arm still needs for unfinished trials and for trials not yet started."""
     epochs = {phase: _estimate_trial_epochs(progress, arm, phase) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
@@ -327,8 +324,8 @@ def _estimate_epochs_left(progress: StudyProgress, arm: ArmProgress, steps: Mapp
 def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
     """Estimate how many epochs a trial of this arm and phase runs before it stops.
 
-    The estimate is a mean over the arm's ended trials and one imagined trial. The imagined trial runs as long as was
-    expected before the study. Failed trials do not count.
+    The estimate is the mean over the ended trials and one trial with the number of epochs that was expected before
+    the study. Failed trials do not count.
     """
     samples, expected = arm.arm.samples, float(arm.arm.epochs)
     if phase == "search" and samples:

@@ -207,7 +207,7 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
 def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None, storage: str) -> list[str]:
     """Describe a study that has no trials left to run.
 
-    The lines report the failed trials, an ignored --storage, and the arms that were trained with other code.
+    The lines report failed trials, an ignored --storage, and arms trained with other code.
 
     Args:
         asked: the address given with --storage, or None.
@@ -264,7 +264,7 @@ def _launch(
 ) -> str:
     """Run trials until all have ended, until Ctrl-C, or until the monotonic clock reaches `until`.
 
-    The journal records the end of the launch, unless the process is killed or the journal cannot be written.
+    The end of the launch is recorded in the journal.
 
     Returns:
         The study's result as text.
@@ -339,7 +339,7 @@ def _run_trials(
 
 
 def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:
-    """Run trials until all have ended. They run on the connected cluster if there is one, else on this machine.
+    """Run trials on the connected cluster or on this machine, until all have ended.
 
     Args:
         until: time at which the driver stops, in seconds of the monotonic clock.
@@ -436,7 +436,7 @@ def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
 def browse(folder: Path, tracking_uri: str | None) -> list[str]:
     """Return the lines of `browse.txt`, which explain how to see the runs in MLflow.
 
-    If the tracking server does not answer, return the command that copies the runs later.
+    If the tracking server does not answer, return the command to copy the runs later.
     """
     uri = tracking_uri or ""
     if reason := unreachable_reason(uri):
@@ -488,8 +488,8 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
 def extensions(plan: ResolvedPlan) -> dict[str, str]:
     """Return the options that extend a study. The keys of the result are labels for display.
 
-    "more search" doubles the number of repeated searches if the study repeats its searches. Otherwise it doubles the
-    number of search trials. "more seeds" adds five seeds.
+    "more search" doubles the number of search trials, or the number of searches if the study repeats searches. "more
+    seeds" adds five seeds.
     """
     asked, options = plan.asked, dict[str, str]()
     if asked.search_repeats < MOST_REPEATS and any(arm.repeat for arm in plan.arms):

@@ -275,8 +275,7 @@ def _check_machine(options: LaunchOptions) -> None:
 def _check_places(options: LaunchOptions) -> None:
     """Raise ValueError if --name, --out, --storage or --tracking-uri is invalid or not usable.
 
-    The value of --name becomes a folder name. It must be short and must not contain `?` or `%`, which MLflow cannot
-    handle.
+    The value of --name becomes a folder name. It must be short, without `?` and `%`, which MLflow cannot handle.
     """
     if (name := options.name) is not None:
         if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:

@@ -143,7 +143,7 @@ class Mirror:
 
 
 def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
-    """Copy the study in `folder` to the store at `uri`. If `follow`, keep copying until the study's launch has ended.
+    """Copy the study in `folder` to the store at `uri`. If `follow`, keep copying until the launch has ended.
 
     If the store does not answer, print one warning to standard error and retry every second.
 

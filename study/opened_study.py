@@ -1,4 +1,4 @@
-"""Resolve the study that a launch will run, from the launch's options and any study in the same folder."""
+"""Resolve the study that a launch will run, from its options and any study in its folder."""
 
 from __future__ import annotations
 
@@ -75,8 +75,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     """Resolve `plan` into the study to run, without creating files.
 
     Args:
-        earlier: the plan in the folder that --continue names. If None, an existing plan is read from the
-            study's folder.
+        earlier: the plan in the folder of --continue. If None, any plan in the study's folder is read.
         why: the origin of `plan`, for display, such as `profile mini`.
 
     Raises:
@@ -106,7 +105,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
 def build_default_name(plan: Plan) -> str:
     """Build the default name of a study from its methods and a hash of all settings that affect the scores.
 
-    The content of a local backbone or tokenizer is hashed. A backbone or tokenizer from the hub is hashed by name.
+    The hash covers the content of local backbones and tokenizers, but only the names of those from the hub.
     """
     names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
     loaded = {
@@ -255,10 +254,7 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Return notes that list the arms which this launch does not run, and explain how to run them.
-
-    Return [] if the launch runs all arms.
-    """
+    """List the arms that this launch does not run, and explain how to run them; [] if it runs all."""
     left_out = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left_out:
         return []

@@ -100,9 +100,9 @@ def _command() -> str | None:
 
 
 def _find_package(name: str, path: Sequence[str]) -> Path | None:
-    """Return the file that an import of `name` loads first.
+    """Return the file that an import of `name` loads first; None if there is no such module.
 
-    If `name` is a package without `__init__.py`, return its folder. If there is no such module, return None.
+    For a package without `__init__.py`, return the folder.
     """
     for finder in sys.meta_path:
         if spec := finder.find_spec(name, path):

@@ -173,7 +173,7 @@ def list_contradictions(attested: Attestation, expected: Attestation) -> list[st
 
 
 def list_other_code(code: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
-    """List the differences in code and package versions; only packages that both arguments have are compared."""
+    """List the differences in code and package versions. Packages that only one argument has are ignored."""
     packages = [name for name in code.versions if name in wanted.versions]
     values = [("code", code.code_digest, wanted.code_digest)]
     values += [(name, _release(code.versions[name]), _release(wanted.versions[name])) for name in packages]

@@ -245,7 +245,7 @@ class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
 
 
 class ModelOnTest(Typed, frozen=True, kw_only=True):
-    """The scores of a confirm trial's model on a test set, evaluated with the model's exit rule."""
+    """The scores of a confirm trial's model, with its exit rule, on a test set."""
 
     key: str
     score: Score
@@ -351,7 +351,7 @@ class EventReader(Reader):
     """
 
     def __init__(self) -> None:
-        """Start with the current format, which applies until a line gives another format."""
+        """Start with the current format."""
         super().__init__(Event)
         self._format = FORMAT
 
@@ -372,9 +372,9 @@ class EventReader(Reader):
 
 
 def read_lines(folder: Path) -> Iterator[tuple[str, Event]]:
-    """For each line, yield its place (`runs/NAME/events.jsonl:3`) and its event; if the file is missing, yield nothing.
+    """Yield the place (`runs/NAME/events.jsonl:3`) and the event of each line; yield nothing if the file is missing.
 
-    An incomplete last line, which can result from a crash, is skipped with a warning.
+    An incomplete last line, as after a crash, is skipped with a warning.
 
     Raises:
         ValueError: a complete line is invalid (the message names file, line and field), or the file is a folder.

@@ -55,8 +55,8 @@ class JournalDigest:
 def compute_journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
     """Compute the SHA-256 of the journal's complete lines, as `head -n LINES events.jsonl | sha256sum` does.
 
-    A final `launch_ended` line is ignored, because a launch writes it after the tables and the report. If `first` is
-    given, only the first `first` lines are included.
+    A final `launch_ended` line is ignored, because it is written after the tables and the report. If `first` is given,
+    only that number of lines is included.
     """
     path = folder / FILE
     content = path.read_bytes() if path.exists() else b""

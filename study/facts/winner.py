@@ -1,8 +1,7 @@
 """The winner of an arm (a method on a task): the best configuration of the search, which confirm trials repeat.
 
-Only this module decides which trials are results of an arm; the scheduler, tables, notebooks, MLflow and submissions
-use it. If an extended search finds a better configuration, the confirm trials of the former winner are kept, but are no
-longer results.
+Only this module decides which trials are results of an arm. If an extended search finds a better configuration, the
+confirm trials of the former winner are kept, but are no longer results.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = No
 def best_search_record(records: Iterable[Record]) -> Record | None:
     """Return the completed search trial with the best selection score; None if no search trial has completed.
 
-    If several trials have this score, return the first of them.
+    Of several trials with this score, return the first.
     """
     completed = [record for record in records if record.phase == "search" and record.status == "completed"]
     return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)

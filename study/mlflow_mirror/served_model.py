@@ -1,7 +1,6 @@
 """The trained model that MLflow serves. Its inputs are texts; its outputs are predictions and exit layers.
 
-MLflow copies this file into each registered model, and runs the copy to load the model ("models from code"). No object
-is pickled.
+MLflow copies this file into each registered model, and runs the copy to load the model ("models from code").
 """
 
 from __future__ import annotations

@@ -52,8 +52,7 @@ def unreachable_reason(uri: str) -> str | None:
 
     Return None if a web server answers, or if `uri` is not a web address.
 
-    This function does not import MLflow, because the import takes seconds. A certificate error counts as an answer,
-    because MLflow may trust a certificate that Python does not trust.
+    A certificate error counts as an answer, because MLflow may trust other certificates than Python.
     """
     if not uri.startswith(("http://", "https://")):
         return None
@@ -107,7 +106,7 @@ def count_experiments(uri: str) -> int:
 
 
 def read_runs(uri: str, study_id: str) -> dict[str, Any]:
-    """Map the key of each run of a study to the run's tags and latest metrics; search all experiments."""
+    """Return the tags and latest metrics of a study's runs by key; search all experiments."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)

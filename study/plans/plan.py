@@ -116,7 +116,7 @@ class Plan(Typed, frozen=True, kw_only=True):
         return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
 
     def extend(self, earlier: Plan) -> Plan:
-        """Merge this plan with the study's earlier plan; the result has, for example, the methods of both plans."""
+        """Merge this plan with the study's earlier plan. For example, the result has the methods of both plans."""
         rules = {name: join for name, join in _read_marks().items() if callable(join)}
         return replace(
             self, **{name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}

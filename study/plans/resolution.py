@@ -327,7 +327,7 @@ def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
-    """For each --search setting, check that the method accepts all choices, or both ends of the interval.
+    """Check that the method accepts all choices, or both ends of the interval, of each --search setting.
 
     `study.contract.space_rules` checks the ranges in the method's file.
     """
@@ -517,7 +517,7 @@ def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
 
 
 def _check_starts(arms: Mapping[str, Arm]) -> None:
-    """Raise ValueError if an arm starts from an arm outside the study, or if arms start from each other in a cycle."""
+    """Raise ValueError if an arm starts from an arm outside the study, or if the starts form a cycle."""
     for arm in arms.values():
         source, chain = arm.start_from, [arm.name]
         while source is not None:

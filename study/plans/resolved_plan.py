@@ -156,7 +156,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def pinned_backbone(self) -> str:
-        """The backbone; a hub name has the form `NAME@COMMIT`, with the commit recorded in the plan."""
+        """The backbone; a hub name has the form `NAME@COMMIT`."""
         return backbones.pinned(self.backbone, self.backbone_fingerprint)
 
     @property
@@ -167,7 +167,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def pinned_tokenizer(self) -> str | None:
-        """The tokenizer (`NAME@COMMIT` if it is a hub name), or None if the backbone's tokenizer is used."""
+        """The tokenizer, or None for the backbone's tokenizer; a hub name has the form `NAME@COMMIT`."""
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
     @property
@@ -178,7 +178,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def exit_settings(self) -> Mapping[str, tuple[Value, ...]]:
-        """The exit settings with which the models of search trials are evaluated; {} if there are none."""
+        """The exit settings for evaluating the models of search trials; {} if there are none."""
         return self.post_hoc or {}
 
     @property

@@ -35,7 +35,7 @@ SAMPLERS = {  # name -> packages that the sampler needs
 
 
 def resolve_sampler(name: str) -> str:
-    """Correct the spelling of an Optuna sampler's name; return a user's `package.module:Factory` unchanged.
+    """Correct the spelling of an Optuna sampler's name. Return `package.module:Factory` unchanged.
 
     Raises:
         ValueError: the name is unknown.
