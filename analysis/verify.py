@@ -112,7 +112,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[str]:
-    """Compare `plan.json` with the plan of the last launch, and registered digests with that of the first plan."""
+    """Compare `plan.json` with the last launch's plan, and each registered digest with the first plan's digest."""
     yield from list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         where = f"{JOURNAL}: plan registered as {event.place}"

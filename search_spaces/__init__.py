@@ -1,8 +1,8 @@
 """The search space of each method: one file per method, data only.
 
-A file may define variants of its method: `VARIANTS` maps a variant's name to the fields that it fixes. `palbert:a` is
-the variant `a` of PALBERT; it is searched and reported separately from PALBERT. Importing this package is fast, because
-only the methods' files import Optuna.
+A file may define variants of its method: `VARIANTS` maps a variant's name to the fields that the variant fixes.
+`palbert:a` is the variant `a` of PALBERT; it is searched and reported separately from PALBERT. Importing this package
+is fast, because only the methods' files import Optuna.
 """
 
 from __future__ import annotations

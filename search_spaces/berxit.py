@@ -1,7 +1,7 @@
 """BERxiT search space: the values of castorini/berxit at 1fb2162 (scripts/train_highway.sh, run_highway_glue.py).
 
 The scripts use one configuration for all tasks. The learning rates are searched in the range of the PALBERT paper's
-baselines, and the batch sizes from 8 (the scripts' value) to 32.
+baselines. The batch sizes are searched from 8 (the scripts' value) to 32.
 """
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution

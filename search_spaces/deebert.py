@@ -1,7 +1,7 @@
 """DeeBERT search space: the values of castorini/DeeBERT at 563eac1 (scripts/train_highway.sh, eval_entropy.sh).
 
 The scripts use one configuration for both training stages and all tasks. The learning rates are searched in the range
-of the PALBERT paper's baselines, and the batch sizes from 8 (the scripts' value) to 32.
+of the PALBERT paper's baselines. The batch sizes are searched from 8 (the scripts' value) to 32.
 """
 
 from search_spaces import _palbert_paper as paper

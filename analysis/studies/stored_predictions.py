@@ -66,7 +66,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Predictions(Answers):
-    """Dev outputs of a confirm trial (a final run) at its selected epoch, and its results under other exit settings."""
+    """Dev outputs of a confirm trial at its selected epoch, and the trial's results under other exit settings."""
 
     logits: np.ndarray  # (draws, n, labels)
     exit_layers: np.ndarray  # (draws, n) counted from 1

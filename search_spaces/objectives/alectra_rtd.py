@@ -1,7 +1,7 @@
 """ALECTRA-small's pretraining (shoarora/lmtuners at 86f31ba, train_alectra_small.py, and the model card on the hub).
 
-The README describes three architectures. The reported one has two ALBERTs, as generator and discriminator. A BERT
-generator "didn't perform", and tying the encoders of the two ALBERTs was "found to hurt performance".
+The README describes three architectures. The reported architecture has two ALBERTs, as generator and discriminator. A
+BERT generator "didn't perform", and tying the encoders of the two ALBERTs was "found to hurt performance".
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster or to a Ray on this machine, its nodes, and the wait for workers."""
+"""The connection to Ray (on a cluster or on this machine), Ray's nodes, and the wait for workers."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Resources:
         return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.read() if address else None)
 
     def slots(self, without: Collection[str] = ()) -> int:
-        """Count the trials that fit on the living nodes at a time; `without` lists the IDs of nodes to exclude."""
+        """Count the trials that can run at once on the living nodes; `without` lists the IDs of nodes to exclude."""
         return sum(fit for node, fit in self._list_node_sizes().items() if node not in without)
 
     def find_nodes_with_room(self) -> frozenset[str]:
@@ -143,11 +143,11 @@ class Resources:
         return frozenset(node for node, fit in self._list_node_sizes().items() if fit)
 
     def _list_node_sizes(self) -> dict[str, int]:
-        """Map the ID of every living node to the number of trials that fit on it at a time."""
+        """Map the ID of every living node to the number of trials that can run there at once."""
         return {number: self._count_places(node) for number, node in self.nodes.alive().items()}
 
     def count_slots_to_come(self) -> int:
-        """Count the trials that fit at a time on all workers that the autoscaler may add.
+        """Count the trials that can run at once on all workers that the autoscaler may add.
 
         Return 0 without an autoscaler."""
         if self.autoscaler is None:
@@ -166,7 +166,7 @@ class Resources:
         return {"CPU": self.cpus, "GPU": self.gpus}
 
     def _count_places(self, node: Mapping[str, float]) -> int:
-        """Count the trials that fit on a node at a time; a trial with a fraction of a GPU uses part of one GPU."""
+        """Count the trials that can run at once on a node; a trial with a fraction of a GPU uses part of one GPU."""
         fit = {name: int(node.get(name, 0) / amount) for name, amount in self._wanted.items() if amount}
         if 0 < (part := self._wanted["GPU"]) < 1:
             fit["GPU"] = int(node.get("GPU", 0)) * int(1 / part)

@@ -119,8 +119,8 @@ class GpuBudget:
         """Compute the time reserved for the missing trials of an arm.
 
         The time covers all confirm trials still to start. If the arm has not begun its search, the time also covers at
-        least one search trial. If every begun search has started a third of its trials, it covers a third of this
-        search.
+        least one search trial. If every begun search has started a third of its trials, the time covers a third of
+        this search.
         """
         wanted = max(1, math.ceil(self._least_part_searched * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)

@@ -118,7 +118,7 @@ class Faults:
         return self._trials[key].counted_faults > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
-        """Check if the failure ends the trial: a method error, or the memory fault after `max_failures` others."""
+        """Check if the failure ends the trial: a method error, or one memory fault more than `max_failures`."""
         if failure.cause == "memory":
             return sum(earlier.cause == "memory" for earlier in self._trials[key].failures) >= self.max_failures
         return failure.cause == "method"

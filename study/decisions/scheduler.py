@@ -209,8 +209,8 @@ class Scheduler:
         `others` is True if another node may have the right code and data; the trial will then run there.
 
         Raises:
-            ValueError: no other node may have the right code and data, or only the digests of tokenised data or of
-                backbone files differ. In the second case, it is unknown which worker has the right data.
+            ValueError: `others` is False, or only the digests of tokenised data or of backbone files differ. In the
+                second case, it is unknown which worker has the right data.
         """
         trial = self.facts.trials[key]
         expected = self.make_expected_attestation(trial)

@@ -72,7 +72,7 @@ def breaks_process(error: Exception) -> bool:
 
 
 def select_frames(module: str, error: Exception) -> list[traceback.FrameSummary]:
-    """Select the frames of the module's own file from the traceback of an exception."""
+    """Select the frames of an exception's traceback that are in the file of the module."""
     file = getattr(sys.modules.get(module), "__file__", None)  # missing if the import failed
     frames = traceback.extract_tb(error.__traceback__)
     return [frame for frame in frames if file and Path(frame.filename) == Path(file)]

@@ -218,7 +218,7 @@ class Driver(ABC):
         )
 
     def _describe_longest_epoch(self) -> str:
-        """Name the arm of the longest current epoch and estimate how long this epoch takes in total.
+        """Name the arm with the longest current epoch, and estimate the total time of this epoch.
 
         A time limit must exceed the estimate.
         """

@@ -1,4 +1,4 @@
-"""The messages between a driver and its workers, which are sent as JSON and validated by the receiver.
+"""The messages between a driver and its workers. They are sent as JSON, and the receiver validates them.
 
 A launch also writes the newest `Steps` of its running trials to a file.
 """

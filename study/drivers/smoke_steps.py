@@ -50,7 +50,7 @@ class SmokeSteps:
         return not (self.parts or self._held)
 
     def next_part(self, work_id: str) -> dict[str, TrialSpec] | None:
-        """Return the next part of the steps, which maps arm names to specs, or None if no part is left."""
+        """Return the next part of the steps (arm name -> spec); None if no part is left."""
         if not self.parts:
             return None
         self._held.add(work_id)

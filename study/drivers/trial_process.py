@@ -91,7 +91,7 @@ class TrialProcess:
             self._process.kill()
 
     def wait(self) -> int:
-        """Wait until the process has ended, kill it if that takes too long, and return its exit status."""
+        """Wait until the process has ended, and return its exit status. After `END_SECONDS`, kill the process."""
         try:
             self._process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:

@@ -143,7 +143,7 @@ class TuneDriver(Driver):
         return f"{waiting} trials wait for a slot; {self._resources.describe_room()}"
 
     def _count_slots(self) -> int:
-        """Count the trials that the cluster can run at a time; Ray is asked at most once a second."""
+        """Count the trials that can run at once on the cluster; Ray is asked at most once a second."""
         if time.monotonic() >= self._slots_asked + 1:
             slots = self._resources.slots(without=self.scheduler.facts.left_out)
             self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()
