@@ -163,7 +163,7 @@ def names() -> list[str]:
 
 
 def check_both_files(method: str) -> None:
-    """Check that a method has both its own file and the file of its search space, or neither of them.
+    """Check that a method has both of its files, or neither of them.
 
     Raises:
         ValueError: if only one of the two files exists; the message names both files.

@@ -4,7 +4,7 @@ The modules are those of `transformers` or, for ShareBERT, of this package. Only
 the same weights, running all layers gives the same output as the `transformers` model. Attention is PyTorch's
 scaled_dot_product_attention or Nystrom attention. Encoders with a large hidden size run without pads
 (`token_states.py`).
-`pool` computes what the family's sequence classifier feeds to its last dropout and linear layer: tanh(dense([CLS]))
+`pool` computes the input of the last dropout and linear layer in the family's sequence classifier: tanh(dense([CLS]))
 for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
 dense(norm([CLS])) for ShareBERT.
 """

@@ -78,7 +78,7 @@ class Entropy(ExitRule):
     field = "entropy"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Exit the examples whose H / ln C is below the threshold."""
+        """Exit the examples with H / ln C below the threshold."""
         return Step(_share_of_entropy(softmax(logits)) < self.entropy, logits, state)
 
 
@@ -96,7 +96,7 @@ class MaxProbability(ExitRule):
     field = "probability"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Exit the examples whose largest class probability exceeds the threshold."""
+        """Exit the examples with a class probability above the threshold."""
         return Step(_round(_greatest(softmax(logits))) > self.probability, logits, state)
 
 

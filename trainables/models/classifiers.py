@@ -34,7 +34,7 @@ class LastLayerModel(EarlyExitModel):
         return {"loss": self.task_losses(logits, batch["labels"]).mean()}
 
     def pooled(self, first: Tensor) -> Tensor:
-        """Pool the first token's states into the classifier's input; both are (..., hidden)."""
+        """Compute the classifier's input, (..., hidden), from the first token's states."""
         return self.encoder.pool(first)
 
 

@@ -130,7 +130,7 @@ class Threshold(ExitRule):
         return {"remaining": ones(logits), "cdf": zeros(logits, "float64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Exit the examples whose CDF at this layer exceeds q."""
+        """Exit the examples with a CDF above q at this layer."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         cdf = state["cdf"] + probability
         leaves = (cdf > self.q) & (self.q < 1) | (self.q == 0)
@@ -187,7 +187,7 @@ class Sampled(ExitRule):
         return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Exit the examples whose uniform number for this layer is below λ."""
+        """Exit the examples with a uniform number below λ at this layer."""
         assert lambdas is not None
         return Step(state["uniform"][:, layer - 1] < lambdas, logits, state)
 
@@ -243,7 +243,7 @@ class LearnedExit(ExitRule):
         return 1 if self.threshold > 0 else num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Exit the examples whose u is below the threshold; `lambdas` holds u."""
+        """Exit the examples with u below the threshold; `lambdas` holds u."""
         assert lambdas is not None, "this rule needs a model with BERxiT's head"
         return Step(lambdas < self.threshold, logits, state)
 
@@ -254,7 +254,7 @@ def combine_settings(menus: Mapping[str, Sequence[Value]]) -> list[Configuration
 
 
 def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
-    """Return a copy of the rule with the values of `setting` in its fields.
+    """Copy the rule, and set the fields in `setting`.
 
     Raises:
         ValueError: if the rule lacks one of the fields in `setting`.

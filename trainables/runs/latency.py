@@ -25,7 +25,7 @@ ROUNDS = 3  # timed rounds; one untimed round precedes them
 
 
 def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
-    """List the rules to time: the model's exit rule, the rule without early exit, and two rules from its sweep.
+    """List the rules to time: the model's exit rule, the rule without early exit, and two `sweep_rules`.
 
     A rule that occurs twice is listed only once.
     """

@@ -1,6 +1,6 @@
 """The input and output of a trial, and the errors that end it.
 
-This module does not import torch, because programs that run without torch use its types too.
+This module does not import torch, so programs without torch can use the types too.
 """
 
 from __future__ import annotations

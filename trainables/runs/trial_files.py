@@ -41,7 +41,7 @@ def write_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Read the state that `write_state` wrote into `folder`, with its tensors on the CPU.
+    """Read the state that `write_state` wrote into `folder`. The tensors are on the CPU.
 
     Raises:
         UnreadableState: the state is missing or damaged.
