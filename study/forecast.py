@@ -1,7 +1,7 @@
 """Forecast the epochs, time and disk space that a plan needs, and the time that is left.
 
-The time of an epoch and the size of a model are measured in a probe (a few training steps) or taken from the study's
-trials. Without a probe, time and size are unknown until a trial has completed an epoch.
+The time of an epoch and the size of a model are from a probe (a few training steps) or from the study's trials. Without
+a probe, they are unknown until a trial has completed an epoch.
 """
 
 from __future__ import annotations
@@ -324,8 +324,8 @@ def _estimate_epochs_left(progress: StudyProgress, arm: ArmProgress, steps: Mapp
 def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
     """Estimate how many epochs a trial of this arm and phase runs before it stops.
 
-    The estimate is the mean over the ended trials and one trial with the number of epochs that was expected before
-    the study. Failed trials do not count.
+    The estimate is a mean over the arm's ended trials. The expectation before the study counts as one more trial, and
+    failed trials do not count.
     """
     samples, expected = arm.arm.samples, float(arm.arm.epochs)
     if phase == "search" and samples:

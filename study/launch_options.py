@@ -221,7 +221,7 @@ def check_options(options: LaunchOptions) -> None:
     """Check that the options can be combined and that this machine can run them.
 
     Raises:
-        ValueError: if two options contradict each other, or this machine lacks a resource that an option requires.
+        ValueError: if two options contradict each other, or this machine lacks a required resource.
     """
     for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:

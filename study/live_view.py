@@ -1,4 +1,4 @@
-"""Show the progress of a launch, as a live table if the terminal can overwrite lines and as plain lines otherwise."""
+"""Show the progress of a launch, as a live table if the terminal can overwrite lines, else as plain lines."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
     """Return a note that lists similar studies in the same parent folder; return [] if there are none.
 
-    A study is similar if it has the same protocol and at least one of the same arms.
+    A similar study has the same protocol and shares at least one arm.
     """
     parent, arms, others = study.folder.parent, {arm.name for arm in study.resolved.arms}, list[str]()
     for file in sorted(parent.glob(f"*/{PLAN}")):

@@ -83,7 +83,7 @@ def format_records(records: Iterable[Record]) -> bytes:
 
 
 class Spent(Typed, frozen=True, kw_only=True):
-    """The compute of all ended search trials, or all ended confirm trials, of one arm (a method on a task)."""
+    """The compute of the ended trials of one arm (a method on a task) in one phase, search or confirm."""
 
     arm: str
     phase: Phase
@@ -108,7 +108,7 @@ _SUMMED = ("epochs", "train_examples", "train_seconds", "eval_seconds", "wall_se
 def compute_ledger(records: Iterable[Record]) -> list[Spent]:
     """Sum the compute of trials by arm and phase.
 
-    Arms are in the order of their first records; search trials precede the confirm trials of the same arm.
+    Arms are in the order of their first records. Within an arm, search trials come first.
     """
     phases: dict[str, dict[Phase, list[Record]]] = {}
     for record in records:

@@ -1,7 +1,7 @@
 """The winner of an arm (a method on a task): the best configuration of the search, which confirm trials repeat.
 
-Only this module decides which trials are results of an arm. If an extended search finds a better configuration, the
-confirm trials of the former winner are kept, but are no longer results.
+Only this module decides which trials are results of an arm. If a longer search finds a better configuration, the
+confirm trials of the former winner are kept, but no longer count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Build the content of a study's MLflow runs, as plain data that does not need MLflow.
 
-The run of a study is the parent of the runs of its arms (a method on a task); the run of an arm is the parent of the
-runs of its trials. The status of a trial's run is:
+A study's run is the parent of the runs of its arms (a method on a task). An arm's run is the parent of the runs of its
+trials. The status of a trial's run is:
 
 | trial | MLflow status | tag `status` |
 |---|---|---|
@@ -22,7 +22,7 @@ interval (`mean_score_low`, `mean_score_high`), the standard deviation and the r
 so that MLflow's page "Compare" begins with `score`. Confirm trials with the tag `superseded` do not count.
 
 Users can search for the tags `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is
-`true` for the confirm trials from which an arm's score is computed, and `best` is `true` for the best of these trials.
+`true` for the confirm trials in an arm's score. The tag `best` is `true` for the best of these trials.
 The tags `winner.FIELD` hold the best configuration of an arm. They are not parameters, because a longer search may
 change them. If trials differ in `git_commit`, `versions` or `device`, the tag lists all values.
 """

@@ -168,7 +168,7 @@ class Layered(Generic[T]):
 
 
 def merge_layers(layers: Layers[T]) -> dict[str, Layered[T]]:
-    """Take each field's value from the last layer that has the field; keep the order in which fields first appear."""
+    """Take each field's value from the last layer that has the field. Fields keep their first order."""
     return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
 
 
