@@ -2,8 +2,8 @@
 
 python -m analysis.compare FILE ... [--baseline METHOD] [--metric [TASK=]METRIC] [--out FOLDER]
 
-Each file has one row per prediction, with the columns method, task, seed, example, label and answer. Test, intervals,
-power and Holm's correction are the same as in a study's tables.
+Each file has one row per prediction, with the columns method, task, seed, example, label and answer. The tests are the
+same as in a study's tables.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def _about(study: Study) -> str:
 
 
 def registration(study: Study) -> str:
-    """Tell where the plan's digest was registered before the first trial, or that it was not registered."""
+    """Tell where the plan's digest was registered before the first trial, if anywhere."""
     digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest} was not registered before the first trial."

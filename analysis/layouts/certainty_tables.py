@@ -186,7 +186,7 @@ SOURCES = {"seed": "seed", "dev_examples": "dev examples", "search": "search", "
 
 
 def sources_table(evidence: Evidence) -> Table | None:
-    """Tabulate how much each score would change if the seed, dev examples, search or epoch were different.
+    """Tabulate how much each score varies over seeds, dev examples, searches and epochs.
 
     Return None if no cell has two final runs.
     """

@@ -204,7 +204,7 @@ def _find_unlike_ranges(cells: list[Cell]) -> list[str]:
 
 
 def _find_licence_gaps(evidence: Evidence) -> list[str]:
-    """List the tasks and backbones whose licence is unknown; omit generated data and untrained backbones."""
+    """List the tasks and backbones without a known licence; omit generated data and untrained backbones."""
     arms = [cell.arm for _, cell in evidence.cells]
     if evidence.on_mini:
         return []

@@ -161,7 +161,7 @@ class Evidence:
 
     @cached_property
     def curves_by_flops(self) -> dict[Place, Curves]:
-        """Curves of score against millions of FLOPs, for the cells whose FLOPs were counted."""
+        """Curves of score against millions of FLOPs, for the cells with counted FLOPs."""
         costs = {place: flops_of_exits(self.cells_by_place[place]) for place in self.curves}
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
@@ -209,7 +209,7 @@ class Evidence:
 
     @property
     def on_mini(self) -> bool:
-        """Whether any study uses mini-GLUE, whose data are generated."""
+        """Whether any study uses mini-GLUE, the generated data."""
         return any(study.is_mini for study in self.studies)
 
 
@@ -231,7 +231,7 @@ def make_table(
     facts: Callable[[Cell], dict[str, Any]] = lambda _: {},
     **others: Any,
 ) -> Table:
-    """Make a table and the content of its JSON file (`Table.sidecar`); lines without entries are left out.
+    """Make a table and the content of its JSON file (`Table.sidecar`). Lines without entries are left out.
 
     Args:
         columns: as in `Table`; by default, the tasks of PALBERT's paper, then all other planned tasks.
@@ -244,7 +244,7 @@ def make_table(
 
 
 def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
-    """Fill in the placeholders in the table's title, and add the studies and cells to the content of its JSON file."""
+    """Fill in the placeholders in the title, and add the studies and cells to the table's JSON file."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
@@ -279,7 +279,7 @@ def add_seeds(cell: Cell, entry: Entry) -> Entry:
 
 
 def format_median(cell: Cell) -> Entry:
-    """Format the cell's median score over the seeds: the number that tables print for the cell."""
+    """Format the cell's median score over the seeds."""
     return add_seeds(cell, POINTS.entry(cell.median))
 
 

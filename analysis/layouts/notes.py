@@ -320,7 +320,7 @@ def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
-    """List the arms that have trials whose code differs from the code of the study's first launch."""
+    """List the arms with trials that ran with other code than the study's first launch."""
     records = {
         record.key: record for cell in cells for record in cell.arm_records if record.key in study.records_by_key
     }
@@ -339,7 +339,7 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
 
 
 def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
-    """List the devices and torch versions of the trials, because scores depend on both."""
+    """List the devices and torch versions of the trials."""
     records = [record for cell in cells for record in cell.arm_records if record.device]
     trained = sorted({f"{record.device}, torch {record.versions.get('torch', 'unknown')}" for record in records})
     if not trained:
@@ -376,7 +376,7 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
 def list_other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Map the title of each task to the differences between its data and the official GLUE data.
 
-    Tasks whose data do not differ, and tasks of mini-GLUE, are left out.
+    Tasks with the official data, and tasks of mini-GLUE, are left out.
     """
     differences: dict[str, dict[str, None]] = {}
     for cell in (cell for row in rows for cell in row.cells.values()):
@@ -407,7 +407,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
 
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """List the earlier analyses of the results, and say whether p-values are corrected for these analyses.
+    """List the earlier analyses of the results, and say whether p-values are corrected for them.
 
     Return an empty list if this is the first analysis.
     """

@@ -53,7 +53,7 @@ NOTES_OF_DEV = ("table dev has the notes on searches, settings, data, code and d
 
 @dataclass(frozen=True, kw_only=True)
 class PaperLayout:
-    """The layout of a paper's table: its columns, the format of its cells, and the published rows that it shows."""
+    """The layout of a paper's table: columns, format of the cells, and published rows."""
 
     name: str
     title: str
@@ -307,8 +307,8 @@ ELECTRA = PaperLayout(
     title="{glue}dev scores{data} in ELECTRA's metrics, median over {seeds}",
     caption=(
         "Scores are in points, parameters in millions. The metric is Matthews correlation on CoLA, Spearman "
-        "correlation on STS-B, and accuracy on the other GLUE tasks. On MNLI, the score is the mean of the matched and "
-        "the mismatched accuracy, but the score in ELECTRA's README is the matched accuracy alone."
+        "correlation on STS-B, and accuracy on the other GLUE tasks. On MNLI, our score is the mean of the matched and "
+        "the mismatched accuracy; ELECTRA's README has the matched accuracy alone."
     ),
     tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
     before={"parameters_millions": "#Param"},

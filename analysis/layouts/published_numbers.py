@@ -242,7 +242,7 @@ def explain_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, 
 
 
 def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
-    """Describe one fact in which the published run differs from the cell; None if there is no such fact."""
+    """Describe the first difference between the published run and the cell; return None if there is none."""
     if other.split == NOT_STATED:
         return "on a split that is not stated"
     if cell.data_differences:
@@ -295,7 +295,7 @@ def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[st
     """Name the sources of the published lines, and note if only the published scores were selected on dev."""
     sources = list(dict.fromkeys(f"published lines: {other.origin}" for other in shown))
     selections = {study.protocol.selection for row in rows for cell in row.cells.values() for study in cell.studies}
-    selected = "published scores were selected on the dev set that they report; our scores were not"
+    selected = "published scores were selected on the reported dev set; our scores were not"
     return sources + [selected] * bool(shown and selections - {"dev"})
 
 

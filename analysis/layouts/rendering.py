@@ -40,7 +40,7 @@ def _markdown(table: Table) -> str:
 
 
 def markdown_grid(table: Table, block: Block) -> str:
-    """Write one block of the table as an aligned Markdown table with the column headings of the whole table."""
+    """Write one block of the table as an aligned Markdown table, with the columns of the whole table."""
     rows = [[markdown_text(text) for text in (table.first_column, *table.shown.values())]]
     for line in block.lines:
         label = f"*{markdown_text(line.label)}*" if line.published else markdown_text(line.label)

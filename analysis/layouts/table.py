@@ -1,4 +1,4 @@
-"""Tables, independent of the format in which they are written, and the selection of their rows and columns."""
+"""Tables before they are written in some format, and the selection of their rows and columns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Style:
-    """How the numbers of an entry are formatted, and the suffixes of their columns in the CSV file."""
+    """Format of an entry's numbers, and the suffixes of their columns in the CSV file."""
 
     pattern: str = "{}"
     suffixes: tuple[str, ...] = ("",)

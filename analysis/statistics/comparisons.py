@@ -308,7 +308,7 @@ def are_comparable(one: Cell, other: Cell) -> bool:
 
 
 def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
-    """For each task on which the rows differ in the property `fact`, group the rows by this property.
+    """Group the rows by the property `fact`, for each task on which the rows differ in it.
 
     Returns:
         Groups as text, `LABELS: PROPERTY; LABELS: PROPERTY` -> tasks with these groups.

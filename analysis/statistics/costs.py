@@ -1,4 +1,4 @@
-"""Compute the costs of each row: the compute of its trials, and the layers and time that its trained models need."""
+"""Compute the costs of each row: the time that its trials took, and the layers and time that its models need."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PretrainingCost:
 
 @dataclass(frozen=True)
 class Entry:
-    """Compute spent on all trials of a row's arms, including stopped, failed and repeated trials.
+    """GPU and CPU time spent on all trials of a row's arms, including stopped, failed and repeated trials.
 
     If the backbone was pretrained by this package, each arm also pays an equal share of the pretraining.
     """
@@ -72,12 +72,12 @@ class Entry:
 
     @property
     def search(self) -> Compute:
-        """Compute of the search trials."""
+        """GPU and CPU time of the search trials."""
         return sum_compute(spent for spent in self.spent if spent.phase == "search")
 
     @property
     def confirm(self) -> Compute:
-        """Compute of the confirm trials."""
+        """GPU and CPU time of the confirm trials."""
         return sum_compute(spent for spent in self.spent if spent.phase == "confirm")
 
     @property
@@ -87,11 +87,11 @@ class Entry:
 
     @property
     def total(self) -> Compute:
-        """Compute of all trials, plus the row's share of the pretraining."""
+        """GPU and CPU time of all trials, plus the row's share of the pretraining."""
         return sum_compute([*self.spent, self.pretraining])
 
     def on(self, tasks: Collection[str]) -> Compute:
-        """Add up the compute of the row's trials on these tasks."""
+        """Add up the GPU and CPU time of the row's trials on these tasks."""
         return sum_compute(spent for spent in self.spent if spent.task in tasks)
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def sum_compute(spent: Iterable[Spent | Compute]) -> Compute:
 
 
 def row_ledger(rows: list[Row]) -> list[Entry]:
-    """Compute the costs of each row, including all of its repeated searches."""
+    """Compute the costs of each row, including repeated searches."""
     entries = []
     for row in rows:
         searched = [repeat for cell in row.cells.values() for repeat in find_repeats(cell)]
@@ -170,7 +170,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
 
 
 def choose_unit(computes: Iterable[Compute]) -> TimeUnit:
-    """Choose one unit for the times of `computes`: the unit that suits the longest time."""
+    """Choose the unit that suits the longest time of `computes`."""
     return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
 
 

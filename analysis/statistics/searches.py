@@ -62,7 +62,7 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 
 
 def best_minus_last(cell: Cell) -> float | None:
-    """Subtract the last epoch's selection score from the selected epoch's; return the median over seeds.
+    """Compute how much the selected epoch scores above the last on the selection split, as the median over seeds.
 
     Return None if no trial has scores of epochs.
     """

@@ -93,7 +93,7 @@ class Cell:
 
     @property
     def paid(self) -> list[Record]:
-        """Records of all trials of the arm that cost compute, including failed trials that later ran again."""
+        """Records of all trials of the arm, including failed trials that later ran again."""
         return [
             record
             for study in self.studies
@@ -275,12 +275,12 @@ def _check_data(studies: Sequence[Study]) -> None:
 
 
 def _describe_data(study: Study) -> str:
-    """Return the study's folder, followed by the option `--data` with which the study was launched."""
+    """Return the study's folder, followed by its option `--data`."""
     return f"{study.folder} (--data {study.file.plan.data})"
 
 
 def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
-    """Reject a row whose cells have different backbones, tokenizers or settings."""
+    """Reject a row if its cells have different backbones, tokenizers or settings."""
     first = next(iter(cells.values()))
     for cell in cells.values():
         mine, theirs = (_collect_settings(one) for one in (first, cell))

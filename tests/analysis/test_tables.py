@@ -185,7 +185,7 @@ def test_source_of_the_published_line_and_another_selection_are_noted(tmp_path):
     write_tables([study], tmp_path)
     text = (tmp_path / "dev.md").read_text()
     assert "- published lines: PALBERT Tab.2, arXiv 2204.03276; albert/albert-base-v2, dev, median of 5" in text
-    assert "- published scores were selected on the dev set that they report; our scores were not" in text
+    assert "- published scores were selected on the reported dev set; our scores were not" in text
 
 
 def test_another_backbone_puts_published_numbers_apart(tmp_path):
