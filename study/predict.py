@@ -1,15 +1,15 @@
 """Predict the rows of a TSV file with a trained model and early exits: `python -m study.predict MODEL input.tsv`.
 
-MODEL is the folder of a study, or of a model that `study.export` wrote. The input has a header line with GLUE's names
+MODEL is the folder of a study or of an exported model (`study.export`). The input has a header line with GLUE's names
 for the text columns, so GLUE's own files work unchanged. The output has a line for each row. The columns `index` and
 `prediction` are as in a GLUE submission; `exit_layer` is the layer at which the row exited. The index comes from the
 input's column `index`; without this column, it is the row number. The command also prints layers, milliseconds and
 FLOPs per example, with early exits and with all layers. If the predictions go to standard output, these numbers go to
 standard error.
 
---risk 0.01 chooses the earliest exit that is safe on the stored dev predictions. An exit is safe if, with 95 %
-confidence, at most 1 % of examples lose a correct answer compared with running all layers. This guarantee does not
-apply to dev rows, so the command warns if the input has any. --set rule=entropy replaces the model's exit rule.
+--risk 0.01 chooses the earliest exit that is safe on the stored dev predictions. With a safe exit, at most 1 % of
+examples lose a correct answer that all layers give (95 % confidence). This guarantee does not apply to dev rows; the
+command warns if the input has dev rows. --set rule=entropy replaces the model's exit rule.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     """Options of `study.predict`."""
 
     model: Annotated[str, argument("MODEL", "folder of a study (runs/NAME), or of an exported model")]
-    input: Annotated[str, argument("input.tsv", "UTF-8 file with a header line; it may also be a .csv or .jsonl file")]
+    input: Annotated[str, argument("input.tsv", "UTF-8 file: TSV or .csv with a header line, or .jsonl")]
     to: Annotated[str | None, option("new file for the predictions; default: standard output", "FILE")] = None
     settings: Annotated[
         list[str],
         option(
-            "setting of the exit rule, such as patience=4; rule=entropy with entropy=0.3 replaces the rule",
+            "change a setting of the exit rule (patience=4), or replace the rule (rule=entropy and entropy=0.3)",
             "FIELD=VALUE",
             flag="--set",
         ),
     ] = []
     risk: Annotated[
         Inside | None,
-        option("choose an exit for which at most this share of examples loses a correct answer", "SHARE"),
+        option("choose a safe exit: at most this share of examples loses a correct answer", "SHARE"),
     ] = None
     include: Annotated[
         str | None, option(f"{INCLUDE_NOW}; for an exported model, its subfolder `methods`", "FOLDER")
@@ -174,7 +174,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
 
 
 def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
-    """Return the exit rule named `rule`, with `settings`; raise ValueError if the model cannot use the rule."""
+    """Return the exit rule `rule`, changed by `settings`; raise ValueError if the model cannot use the rule."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
@@ -232,7 +232,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     )
     if place is None or settings.mean_layers[place] == trained.model.encoder.num_layers:
         trained.model.exit_rule = LastLayer()
-        return f"all layers run, because dev does not show for any exit that {claim}"
+        return f"no exit is safe on dev, so all layers run; safe means that {claim}"
     trained.model.exit_rule = settings.rules[place]
     return f"exit {describe_rule(settings.rules[place])} is safe on dev: {claim}"
 
@@ -268,7 +268,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _warn_of_another_task(task: Task, file: Path) -> None:
-    """Warn if the file's folder belongs to a GLUE task with other labels than the model's task."""
+    """Warn if the file is in the folder of a GLUE task that has other labels."""
     place = file.resolve().parent.name
     other = next((other for other in TASKS.values() if other.folder == place), task)
     if other.labels != task.labels:
@@ -297,8 +297,8 @@ def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[st
 def choose_model(folder: Path, choice: ModelChoice) -> Record:
     """Return the record of the chosen trial, with the current address of the trial's model.
 
-    Without --trial, choose the confirm trial (a final run of the best configuration) with the highest dev score, as
-    `study.submit` does. If scores are equal, choose the lowest seed.
+    Without --trial, choose the final run (confirm trial) with the highest dev score, as `study.submit` does. If scores
+    are equal, choose the lowest seed.
 
     Raises:
         ValueError: if no model fits the options, or if models of several arms fit them.

@@ -45,16 +45,14 @@ MOST_SENTENCES = 5_000  # sentences read from a corpus to find its frequent word
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
 
 _CORPUS = (
-    "text to pretrain on: a folder of .txt files, a data set of the hub, mini (generated text, for which the default "
-    "backbone is tiny) or mini-shuffled (the text of mini with its words in random order)"
+    "text to pretrain on: a folder of .txt files, a data set of the hub, mini (generated text) or mini-shuffled (the "
+    "words of mini in random order); with generated text, the default backbone is tiny"
 )
 _BACKBONE = (
     "a model size to train from random weights (such as albert-base), a folder or a hub name; default: the model of "
     "the objective"
 )
-_PROCESSES = (
-    "number of processes on this machine that share each step; if there are GPUs, each process has its own; default: 1"
-)
+_PROCESSES = "number of processes on this machine; each process uses one GPU if there are GPUs; default: 1"
 _NAME = "NAME_OR_FOLDER"
 
 
@@ -125,8 +123,8 @@ def run(options: Options) -> int:
 def resolve(options: Options) -> Request:
     """Resolve the options into the objective's configuration, the backbone, the tokenizer and the corpus.
 
-    Each field takes its value from the last of these sources that has the field: the recipe's FIXED, the recipe's
-    MINI_FIXED (only if the backbone is tiny and random), --attention and --set.
+    The values come from the recipe's FIXED, its MINI_FIXED (only for tiny backbones), --attention and --set. Later
+    sources override earlier ones.
 
     Raises:
         ValueError: if the objective is unknown, or --set names a field that the objective does not have.
@@ -170,8 +168,7 @@ def prepare(
 
     Args:
         earlier: the content of pretraining.json from an earlier command; None for a new folder.
-        unchecked: collects the hub names that cannot be checked because the hub is unreachable. If None, such a name
-            is an error.
+        unchecked: receives the hub names that an unreachable hub cannot check. If None, such a name is an error.
 
     Raises:
         ValueError: if an input is missing or unsuitable, or the folder holds a different pretraining.
@@ -239,10 +236,10 @@ def _list_pins(earlier: PretrainingFile) -> dict[str, str]:
 
 
 def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
-    """Check that the folder's pretraining is the one that this command describes.
+    """Check that the command describes the pretraining in the folder.
 
     Raises:
-        ValueError: if the two pretrainings differ; the message lists every value that differs.
+        ValueError: if a value differs; the message lists all differences.
     """
     pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
     pairs += [
@@ -260,7 +257,7 @@ def _read_earlier(folder: Path) -> PretrainingFile | None:
     """Read the pretraining.json that an earlier command wrote to the folder; return None if the folder is new.
 
     Raises:
-        ValueError: if the folder contains files but no pretraining, or is not writable.
+        ValueError: if the folder contains other files, or is not writable.
     """
     earlier = read_pretraining(folder)
     if earlier is None and folder.is_dir():
@@ -282,7 +279,7 @@ def _choose_tracking_uri(options: Options) -> str | None:
 def _check_processes(config: PretrainingConfig, processes: int) -> None:
     """Check the number of processes.
 
-    The processes must share each step evenly. Each of them needs a GPU or, on a machine without GPUs, a CPU.
+    The processes must share each step evenly. Each process needs a GPU, or a CPU if there are no GPUs.
 
     Raises:
         ValueError: if the number is not allowed.

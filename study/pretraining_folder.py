@@ -159,7 +159,7 @@ class _Leader:
     """The process of rank 0. It trains like the others, and also saves all files and prints the progress."""
 
     def __init__(self, job: Job, run: PretrainingRun, member: Member, began: float) -> None:
-        """Prepare the content of pretraining.json; `began` is the `time.monotonic()` at which this process started."""
+        """Prepare the content of pretraining.json; `began` is the start of this process (`time.monotonic()`)."""
         self._job, self._run, self._folder = job, run, Path(job.folder)
         self._gpus = member.number if member.device != "cpu" else 0
         self._began = began
@@ -197,7 +197,7 @@ class _Leader:
         print_lines([f"finished: {size}; held-out scores: {format_scores(made.scores)}"], sys.stdout)
 
     def _write_progress(self, **changes: object) -> None:
-        """Write the progress and the fields in `changes` to pretraining.json."""
+        """Update the progress and the fields in `changes`, and write pretraining.json."""
         earlier, seconds = self._job.file.made, time.monotonic() - self._began
         made = replace(
             self._file.made,
@@ -266,7 +266,7 @@ def _pretrain_in_processes(job: Job, number: int) -> None:
 
     Raises:
         ConnectionError: if a process is lost.
-        Exception: the first exception that a process raised; the other processes fail as a consequence.
+        Exception: the first exception that a process raised.
     """
     context = multiprocessing.get_context("spawn")
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -365,7 +365,7 @@ def _mirror(job: Job, file: PretrainingFile) -> None:
 
 
 def _build_mlflow_run(file: PretrainingFile) -> Run:
-    """Build the MLflow run, with the parameters and with curves that have one point per epoch."""
+    """Build the MLflow run: its parameters, and curves with one point per epoch."""
     made, points = file.made, []
     for epoch in file.epochs:
         row = epoch.row

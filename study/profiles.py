@@ -1,7 +1,7 @@
 """Define the profiles, which are named plans. `mini` runs anywhere in minutes; `paper` is the PALBERT paper's protocol.
 
-A profile supplies the value of every field that no option sets, and the methods that `--method all` means. To use a
-profile:
+A profile has a value for every field; options override these values. It also lists the methods of `--method all`. To
+use a profile:
 
     python -m study.launch --profile NAME
 

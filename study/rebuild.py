@@ -36,9 +36,9 @@ EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
 
 
 def write_files(folder: Path, progress: StudyProgress) -> str:
-    """Write all exports except the MLflow runs. Return the short answer (`tables/answer.md`), which a launch prints.
+    """Write all exports except the MLflow runs. Return the content of `tables/answer.md`.
 
-    Errors of the report and of the disk are printed to standard error and not raised.
+    Errors of the report and of the disk are printed, not raised.
     """
     answer = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
     try:
@@ -53,8 +53,8 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 def format_optuna_journal(progress: StudyProgress) -> bytes:
     """Build the content of `optuna.journal`: one Optuna study per arm, with the search trials that have ended.
 
-    Optuna numbers trials in the order of addition. To keep the study's numbers, a trial is added only if all earlier
-    trials of its arm have ended. The same journal always gives the same bytes.
+    A trial is added only if all earlier trials of its arm have ended, so Optuna numbers the trials as the study does.
+    The same journal always gives the same bytes.
     """
     import optuna
     from optuna.storages import JournalStorage
@@ -141,10 +141,7 @@ def run(options: Options) -> int:
 
 
 def _mirror(folder: Path, uri: str | None) -> bool:
-    """Copy the runs into MLflow. Return False if the copy fails.
-
-    Nothing is copied if `uri` is "none", or if `uri` is None and MLflow is not installed.
-    """
+    """Copy the runs into MLflow, or do nothing if `uri` is "none". Return False if the copy fails."""
     if uri is None and not is_installed("mlflow"):
         print("MLflow is not installed, so no runs are copied into it", file=sys.stderr)
         return True

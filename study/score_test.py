@@ -1,9 +1,8 @@
 """Score a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
 
-FOLDER has a label file for one or more tasks, such as FOLDER/MRPC/test_full.tsv. A label file has the rows of GLUE's
-test set in their order, with a column `label` (or GLUE's name for this column, such as `Quality`). Its texts must be
-those of the test set. Only letters and digits are compared, because copies of GLUE differ in quotation marks. The
-models of the winners' confirm trials (final runs with fresh seeds) predict the test sets of these tasks.
+FOLDER has label files, such as FOLDER/MRPC/test_full.tsv. A label file has the rows of GLUE's test set in their order,
+with a column `label` (or GLUE's name for this column, such as `Quality`). The texts must be those of the test set; only
+letters and digits are compared. All final runs (confirm trials) of these tasks are scored.
 
 The scores are written to the journal. After that, no launch can add trials to the study, so test scores cannot
 influence any choice. The table `scores_on_test` shows the scores.
@@ -92,8 +91,8 @@ def load_labelled_test(task: Task, file: Path, data: str) -> Split:
     unequal = [row for row, (copy, text) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(text)]
     if len(unequal) > MOST_UNEQUAL * len(test.ids):
         raise ValueError(
-            f"in {len(unequal):,} rows, beginning with row {unequal[0]}, the texts of {file} differ from those of the "
-            f"test set of {task.title}; give the rows of the test set in their order"
+            f"{file} differs from the test set of {task.title} in the text of {len(unequal):,} rows (first: row "
+            f"{unequal[0]}); give the rows of the test set in their order"
         )
     return Split(test.ids, test.texts, labelled.labels)
 
@@ -118,13 +117,13 @@ def _find_label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
 
 
 def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Record]:
-    """List the records of the winners' confirm trials on the task, with the current addresses of their models."""
+    """List the records of the task's confirm trials, with the current addresses of the models."""
     arms = [arm for arm in progress.arms if arm.arm.task == task and not arm.arm.repeat]
     return [with_current_model_address(record, folder) for arm in arms for record in arm.confirmed]
 
 
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
-    """Score the trial's model, with its exit rule, on the labelled rows. Random exits are drawn once."""
+    """Score the model of a trial on the labelled rows, with early exits."""
     task = TASKS[record.task]
     with local_model(record.model or "") as model:
         _, predictions, mean_layers = predict_split(model, task, task.test_splits[0], data)

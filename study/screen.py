@@ -71,7 +71,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """For each arm in which no example can exit early, return the reason, judged by the arm's latest trial."""
+    """Map arms to the reason why no example of their latest trial can exit early."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
@@ -128,7 +128,7 @@ def failures_command(folder: Path | str) -> str:
 
 
 def python() -> str:
-    """Return the path of the Python interpreter for printed commands, relative if it is inside the current folder."""
+    """Return the path of the Python interpreter for printed commands."""
     path = os.path.relpath(sys.executable)
     return sys.executable if path.startswith("..") else path
 
@@ -142,7 +142,7 @@ def describe_retries(trial: TrialFacts) -> str:
 
 
 def describe_notice(event: Notice) -> str:
-    """Describe a pause, a restarted trial or an excluded node in the line that a launch prints."""
+    """Describe a pause, a restarted trial or an excluded node in one line."""
     match event:
         case NodeLeftOut():
             reason = f"{counted(event.trials, 'trial')} failed there: {event.error}"
@@ -183,7 +183,7 @@ def build_table(
 
     Args:
         width: width of the terminal in characters.
-        dispensable: headings of the columns to drop, in this order, until the table fits the width.
+        dispensable: headings of the columns that may be dropped to fit the width, in the order of dropping.
     """
     widths = {name: max(map(cell_len, (name, *cells))) for name, *cells in zip(columns, *rows, strict=True)}
     for name in dispensable:
@@ -231,9 +231,9 @@ def can_redraw(console: Console) -> bool:
 
 @contextmanager
 def show_waiting(task: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
-    """Show `waiting for TASK` as an animated line until the block ends or the yielded function is called.
+    """Show `waiting for TASK` as an animated line during the context. The yielded function removes the line earlier.
 
-    Shows nothing if `output` is not a terminal that can overwrite lines.
+    Nothing is shown if `output` is not a terminal that can overwrite lines.
     """
     console = console_on(output)
     columns = (SpinnerColumn(), TextColumn(f"waiting for {task}", markup=False), TimeElapsedColumn())
@@ -294,7 +294,7 @@ def lasting_outputs() -> Iterator[None]:
 
 
 def lost_outputs() -> str | None:
-    """Name each output (stdout, stderr) that could not be written, and the error; None if all could be written."""
+    """Describe the outputs (stdout, stderr) that could not be written; return None if there are none."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
     names = " and ".join(f"{name} ({error})" for name, error in errors.items())

@@ -100,7 +100,7 @@ def list_studies(folder: Path) -> list[Path]:
 
 
 def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
-    """Print a line for each study and the errors of unreadable studies. Return the exit status."""
+    """Print a line for each study, and an error for each unreadable study. Return the exit status."""
     table, longest = Table(box=None, pad_edge=False), max(cell_len(folder.name) for folder in studies)
     for column in ("study", "methods", "tasks", "trials", "wall clock", "GPU", "state"):
         justify: Literal["left", "right"] = "right" if column in ("trials", "wall clock", "GPU") else "left"
@@ -186,11 +186,7 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
 
 
 def _describe_unfinished(trial: TrialFacts, steps: Mapping[str, Steps], *, is_run: bool) -> str:
-    """Describe how many epochs of a trial are done.
-
-    If no launch is running (`is_run` is false), give the epoch at which the trial was last saved. The next launch
-    resumes the trial from there.
-    """
+    """Describe how many epochs of a trial are done. `is_run` tells whether a launch is running."""
     saved = f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
     epoch = f" at epoch {trial.epochs}" if is_run else saved
     return f"{name_trial(trial.started)}{epoch}{describe_step(trial, steps, ', {}')}"
@@ -237,7 +233,7 @@ def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
 def _group_attempts(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
     """Group failed attempts by arm, error and outcome.
 
-    If the method caused the error, one group has the attempts on all hosts. Otherwise, each host has its own group.
+    Errors that the method did not cause are also grouped by host.
     """
     groups: dict[tuple[object, ...], list[FailedAttempt]] = {}
     for attempt in attempts:

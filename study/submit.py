@@ -1,8 +1,7 @@
 """Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
-For each task, the model of the winner's confirm trial (a final run) with the best dev score predicts the test set.
-PALBERT does the same (section 4: "the best models, selected based on their dev scores"). The MNLI model also predicts
-the diagnostic set AX.
+For each task, the final run (confirm trial) with the best dev score predicts the test set, as in PALBERT (section 4:
+"the best models, selected based on their dev scores"). The MNLI model also predicts the diagnostic set AX.
 """
 
 from __future__ import annotations
@@ -101,12 +100,12 @@ def run(options: Options) -> int:
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
-    """Check that each test set has every official row once, and that the test sets of studied tasks can be read.
+    """Check that each test set has every official row once. Generated test sets are not checked.
 
-    Generated test sets may have any rows. If `any_length`, rows may be missing or added, but not repeated.
+    If `any_length`, rows may be missing or added, but not repeated.
 
     Raises:
-        ValueError: if a check fails.
+        ValueError: if a check fails, or the test set of a studied task cannot be read.
     """
     for file in sorted(FILES, key=lambda file: file.predicted_by not in studied):
         task = TASKS[file.task]
@@ -134,15 +133,15 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
 
 
 def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> dict[str, Record]:
-    """For each task, return the record of the winner's confirm trial with the highest dev score.
+    """For each task, return the record of the confirm trial with the highest dev score.
 
     If scores are equal, the trial with the lowest seed is chosen.
 
     Args:
-        method: method of the models; may be None if all confirm records have the same method.
+        method: method of the models; may be None if only one method has models.
 
     Raises:
-        ValueError: if no confirm trial is completed, `method` is missing or unknown, or a model is gone.
+        ValueError: if no confirm trial is completed, `method` is missing or unknown, or a model no longer exists.
     """
     records = list_best_records(progress)
     methods = sorted({record.method for record in records})
@@ -155,9 +154,9 @@ def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> 
 
 
 def _format_file(file: SubmissionFile, best: Mapping[str, Record], models: Mapping[str, Path], data: str) -> str:
-    """Format a file with the predictions of its task's model, or with constant predictions if there is no model.
+    """Format a file with the model's predictions, or with constant predictions if there is no model.
 
-    `best` and `models` map each task to the record and the folder of its model.
+    `best` maps tasks to records, and `models` maps tasks to model folders.
     """
     if file.predicted_by not in best:
         ids, predictions = _predict_constantly(file, data)
@@ -191,10 +190,10 @@ def predict_split(model: Path, task: Task, split: str, data: str) -> tuple[Seque
 
 
 def _predict_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
-    """Predict the majority class of train (STS-B: the mean score) for every row; return row ids and predictions.
+    """Predict the majority class of train for every row (STS-B: the mean score). Return row ids and predictions.
 
     If train cannot be read, predict the first class (STS-B: the middle of the range). If the test set cannot be read,
-    return the ids of the official rows.
+    use the official row numbers.
     """
     task, source = TASKS[file.task], TASKS[file.predicted_by]
     notes = [f"{file.name}: warning: the study has no model for {file.predicted_by}"]
@@ -217,7 +216,7 @@ def _predict_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int],
 
 
 def _remove_advice(error: ValueError) -> str:
-    """Format an error without its advice on --data, because --data is valid."""
+    """Format an error without its advice on --data."""
     return str(error).partition("; ")[0]
 
 

@@ -1,8 +1,8 @@
 """Train one configuration once, in this process: `python -m study.try palbert --task rte --limit 512`.
 
-The command prints each value of the configuration and its source: --set or the method's files. A field that a study
-would search takes its published value or, without one, the first value of its grid. The method may call `print` and
-`breakpoint()`, and an error in the method prints its traceback. With --out, the command keeps the trained model.
+The command prints each value of the configuration and its source: --set or the method's files. A searched field takes
+its published value, or else the first value of its grid. The method may call `print` and `breakpoint()`, and an error
+in the method prints its traceback. With --out, the command keeps the trained model.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def run(options: Options) -> int:
 
 
 def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
-    """Turn the options into a trial. Return the trial's specification, and the value and origin of each field.
+    """Return the trial that the options describe, and the value and origin of each field.
 
     Raises:
-        ValueError: if a study could not run the trial.
+        ValueError: if the options are invalid, or the method starts from a trained model.
     """
     shared = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
     shared |= {"methods": [options.method], "tasks": [options.task], "out": None}

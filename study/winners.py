@@ -30,10 +30,7 @@ BEST = "best.toml"  # one of the study's exports
 
 
 def list_decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the arms whose search has a winner. The winner is the best trial of the search.
-
-    If the search of an arm is repeated, list only the first search.
-    """
+    """List the searched arms that have a winner. Arms that repeat a search are left out."""
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
 
@@ -44,7 +41,7 @@ def searched_values(arm: ArmProgress) -> Configuration:
 
 
 def _best_trial(arm: ArmProgress) -> Record:
-    """Of the trials in the arm's search, return the one with the best selection score."""
+    """Return the best trial of the arm's search, by selection score."""
     assert arm.winner is not None and arm.winner.search is not None
     return arm.winner.search
 
@@ -67,7 +64,7 @@ def as_toml(progress: StudyProgress) -> str:
 
 
 def as_json(progress: StudyProgress) -> str:
-    """Format a JSON list of arms, each with its searched and fixed values, and its scores in [-1, 1]."""
+    """Format a JSON list of arms, with their searched values, fixed values and scores in [-1, 1]."""
     arms = [
         {
             "arm": arm.arm.name,
@@ -105,10 +102,10 @@ def _format_scores(arm: ArmProgress) -> str:
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read the winners of another study, so that the searches of `plan` try them first.
+    """Read the winners of another study, for the searches of `plan` to try first.
 
-    The keys of the result are arms of `plan`. Each arm gets the winner of its method on its task or, if there is none,
-    the winners of its method on other tasks.
+    Return them by arm of `plan`. If the other study has no winner for an arm, the arm gets the winners of its method on
+    other tasks.
 
     Raises:
         ValueError: if the study has no winner of the plan's methods.

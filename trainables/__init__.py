@@ -91,8 +91,8 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 def departures(method: str) -> tuple[Departure, ...]:
     """List all differences between this project's version of a method and the original, the most important first.
 
-    If a variant has another original than its method, VARIANT_DEPARTURES in the method's file lists the variant's
-    differences.
+    A variant may have another original than its method. VARIANT_DEPARTURES in the method's file then lists the
+    variant's differences.
 
     Raises:
         ValueError: if the method is unknown.

@@ -1,9 +1,9 @@
 """ALBERT: fine-tuning without early exit, the baseline of the PALBERT paper (arXiv:2204.03276, tables 2 and 3).
 
-The model has one classifier, on the pooled output of the last layer, as in `transformers`. With
-`num_hidden_layers = 9` it is the row "ALBERT (9 L.)" of the PALBERT paper. It is trained as in that paper. `DEPARTURES`
-lists the differences from ALBERT's own fine-tuning: arXiv:1909.11942, table 14, and google-research/albert at b772393
-(run_glue.sh, run_classifier.py, optimization.py, classifier_utils.py).
+The model has one classifier, on the pooled output of the last layer, as in `transformers`. With 9 layers, it is "ALBERT
+(9 L.)" of the PALBERT paper. Training follows the PALBERT paper. `DEPARTURES` lists the differences from ALBERT's own
+fine-tuning: arXiv:1909.11942, table 14, and google-research/albert at b772393 (run_glue.sh, run_classifier.py,
+optimization.py, classifier_utils.py).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """ALECTRA-small: an ALBERT pretrained with ELECTRA's objective, fine-tuned without early exit.
 
 The original is shoarora/lmtuners at 86f31ba. Its README (experiments/disc_lm_small/README.md) gives batch size, epochs
-and learning rate for each task; RTE and STS-B start from an MNLI model. The fine-tuning script is not published, so the
-remaining values are from the appendix of ELECTRA's paper. The model card (shoarora/alectra-small-owt) loads the
-checkpoint as `AlbertForSequenceClassification`, so `head` is `pooled`. The pooler also starts from the checkpoint's
-weights, although pretraining did not train the pooler. Everything else is as in ELECTRA-small
-(trainables/electra_small.py).
+and learning rate for each task. In the original, RTE and STS-B start from an MNLI model. The fine-tuning script is not
+published, so the remaining values are from the appendix of ELECTRA's paper. The model card (shoarora/alectra-small-owt)
+loads the checkpoint as `AlbertForSequenceClassification`, so `head` is `pooled`. The pooler also starts from the
+checkpoint, although pretraining did not train it. Everything else is as in ELECTRA-small (trainables/electra_small.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Atomic writes: a file or folder gets its final name only when it is complete, even after a kill or a power cut.
 
-Every file gets the permissions that `open` would give it. Otherwise, only the owner could read the files that
-`safetensors` writes. If a process is killed while it writes, the next write to the same path removes the temporary
-files of the killed process.
+Every file gets the permissions that `open` would give it. If a process is killed while it writes, the next write to the
+same path removes the leftover files.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ def write_json(path: Path, value: object) -> None:
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write files into a temporary folder, then rename the temporary folder to `folder`.
 
-    If `folder` exists already, the old folder is renamed before the new one, and is deleted at the end. After a kill,
-    `folder` is either the old or the new folder. Only a kill between the two renames leaves no folder at this path.
+    An existing folder is replaced. After a kill, `folder` is the old or the new folder. Only a kill between two renames
+    leaves no folder.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")
@@ -71,10 +70,10 @@ def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def is_unfinished(path: Path, of: str | None = None) -> bool:
-    """Check whether a path has the name of a temporary folder (formerly also a file) that this module writes.
+    """Check whether a path has the name of a temporary folder of this module.
 
     Args:
-        of: name that the finished file or folder would have; None means any name.
+        of: name of the finished file or folder; None means any name.
     """
     name = r".+" if of is None else re.escape(of)
     return re.fullmatch(rf"\.{name}\.\d+(\.replaced)?", path.name) is not None
@@ -82,10 +81,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 @contextmanager
 def _locked_for_writing(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock a temporary folder during the context.
-
-    On entry, also delete the temporary files and folders that dead processes left when they wrote `name`.
-    """
+    """Lock a temporary folder during the context, and delete what killed writes of `name` left behind."""
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):
@@ -97,9 +93,9 @@ def _locked_for_writing(unfinished: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Try to lock a file or folder, and yield whether this process has the lock.
+    """Try to lock a file or folder; yield True if this process has the lock.
 
-    The process does not get the lock if another process has it, or if the disk does not support file locks.
+    Yield False if another process has the lock, or the disk does not support locks.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -117,7 +113,7 @@ def _locked(path: Path) -> Iterator[bool]:
 def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iterator[None]:
     """Let `fill` write files into the new folder `unfinished`, and flush the files to the disk.
 
-    When the context ends, the folder is deleted unless the caller has renamed it.
+    When the context ends, the folder is deleted if it still exists.
     """
     shutil.rmtree(unfinished, ignore_errors=True)
     try:

@@ -1,4 +1,4 @@
-"""BERxiT: an example exits at the first layer whose prediction is right according to a learned head. EACL 2021.
+"""BERxiT: an example exits as soon as a learned head expects a right prediction. EACL 2021.
 
 Every layer has a pooler and a classifier. One exit head, shared by all layers, predicts the probability that a layer's
 prediction is wrong. Training steps alternate between the last layer's loss and the losses of all lower layers. The

@@ -81,13 +81,12 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
         """Check that the configuration fits the task.
 
         Raises:
-            ValueError: if the method cannot run the task, if a field is set but has no effect on the task, or if a
-                field is None but the task needs a value.
+            ValueError: if the method cannot run the task, a field is set without an effect, or a needed field is None.
         """
 
 
 class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
-    """The fields that PonderNet and PALBERT share: those of the posterior over layers, its prior and the loss."""
+    """The configuration fields that PonderNet and PALBERT share."""
 
     lambda_bias_init: Literal["default", "prior"]  # initial bias of Λ: PyTorch's default or the logit of prior_lambda
     beta: Positive  # weight of the KL term in the loss
@@ -102,10 +101,10 @@ def check_used(config: object, field: str, *, used: bool, condition: str) -> Non
     """Check that a field is set if `used` is true, and is None otherwise.
 
     Args:
-        condition: words for the error message that tell when the field is used.
+        condition: when the field is used, in words for the error message.
 
     Raises:
-        ValueError: if the field is used but is None, or if it is not used but is set.
+        ValueError: if a used field is None, or an unused field is set.
     """
     value = getattr(config, field)
     if used and value is None:

@@ -1,4 +1,4 @@
-"""DeeBERT: an example exits at the first layer whose prediction has a low entropy. arXiv:2004.12993.
+"""DeeBERT: an example exits as soon as the prediction has a low entropy. arXiv:2004.12993.
 
 Training has two stages. The first stage is the method `albert` on the same task. The second stage, in this file, starts
 from the best model of the first stage. Every layer below the last gets a pooler and a classifier, and only these

@@ -2,12 +2,12 @@
 
 The configuration field `precision` has one of three values:
 
-    float32         IEEE float32, also where PyTorch would use TF32: in cuDNN's convolutions and recurrent layers
+    float32         IEEE float32, also in cuDNN's convolutions and recurrent layers, where PyTorch would use TF32
     tensorfloat32   TF32: the GPU rounds the factors of a product to 10-bit mantissas; other devices raise an error
     bfloat16        autocast to bfloat16; operations that autocast leaves in float32 use IEEE float32
 
-Parameters and optimiser states are always float32. PyTorch's precision settings are global and take effect when a
-kernel starts, so they are set for the forward pass and again for the backward pass.
+Parameters and optimiser states are always float32. PyTorch's precision settings are global, so they are set for the
+forward pass and again for the backward pass.
 """
 
 from __future__ import annotations

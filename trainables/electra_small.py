@@ -2,7 +2,7 @@
 
 The original is google-research/electra at 8a46635 (configure_finetuning.py, run_finetuning.py, model/optimization.py,
 finetune/preprocessing.py, finetune/classification/classification_tasks.py, and the README's "Expected Results"). Three
-fields have one value for the behaviour of the original, and another value for an alternative:
+fields choose between two behaviours:
 
 * `head`: `first_token` is the head of the original: dropout and `tf.layers.dense` on [CLS], with TensorFlow's default
   initial weights (Glorot-uniform, zero bias). `pooled` is `ElectraClassificationHead` of `transformers`: dropout,

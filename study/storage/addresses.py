@@ -1,4 +1,4 @@
-"""Checks users' addresses of Ray clusters, storages, MLflow stores and outputs. Passwords are not allowed in them.
+"""Checks users' addresses of Ray clusters, storages, MLflow stores and outputs. An address may not contain a password.
 
 A storage holds the states and models of trials. It is the path of a folder that every node sees, or a URI
 (s3://bucket/path).
@@ -128,9 +128,7 @@ def check_tracking_address(text: str) -> str:
     """Check `--tracking-uri`, the address of an MLflow store, and return it.
 
     Raises:
-        ValueError: if mlflow is not installed, the kind of address is not supported (for example a folder), the host
-            or port of a web server is invalid, or the address contains a password. The password would become visible in
-            the plan, the journal and the report.
+        ValueError: if mlflow is not installed, or the address is not supported, invalid or contains a password.
     """
     scheme, separator, _ = text.partition(":")
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
@@ -243,7 +241,7 @@ def check_file(option: str, path: Path) -> None:
 
 
 def check_new_file(option: str, path: Path) -> None:
-    """Check that `path` does not exist, and that a file can be written there in an existing folder."""
+    """Check that a new file can be written at `path`. Its folder must exist."""
     if os.path.lexists(path):
         raise ValueError(f"{option} {path} exists; allowed: a new file")
     if not path.absolute().parent.is_dir():
@@ -267,7 +265,7 @@ def check_new_folder(option: str, path: Path) -> None:
 
 
 def _check_within(folder: Path, output: str, *, allowed: str) -> None:
-    """Check that files can be written in the folder or, if it is missing, in the nearest existing parent."""
+    """Check that files can be written in the folder. If the folder is missing, check its nearest existing parent."""
     whole = Path(os.path.realpath(folder))
     nearest = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
     if not nearest.is_dir():

@@ -10,9 +10,9 @@ works in a temporary folder of its node, and uploads
 A state is a single object, so it cannot mix two epochs. Its name gives its size, so an incomplete upload is recognised
 and ignored. The previous state is deleted only after the new one is complete.
 
-`TrialFolder` and `TrialObjects` have the same methods. The worker calls `work`, `check_held`, `send_state` (before it
-reports an epoch) and `send_outcome`. The launcher calls `has_work`, `fetch_predictions` (before it writes the trial's
-record) and `prune` (after that).
+`TrialFolder` and `TrialObjects` have the same methods. The worker calls `work`, `check_held`, `send_state` and
+`send_outcome`. The launcher calls `has_work`, `fetch_predictions` and `prune`. An epoch is reported after `send_state`.
+The trial's record is written after `fetch_predictions` and before `prune`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
 class NotShared(OSError):
-    """The error of a worker whose node cannot see the launch's storage, or whose folder another process has taken."""
+    """Raised if a node cannot see the launch's storage, or another process has taken over a trial's folder."""
 
 
 class OutcomeGone(ValueError):
-    """The error for an ended trial whose model or predictions are missing; the trial runs again."""
+    """Raised if the model or the predictions of an ended trial are missing. The trial runs again."""
 
 
 def retry_outages(action: Callable[P, R]) -> Callable[P, R]:
@@ -102,8 +102,8 @@ class TrialFolder:
     def work(self) -> Iterator[Path]:
         """Lock and yield the trial's folder, which contains the latest state if there is one.
 
-        A worker of a killed launcher may still hold the lock, perhaps on a frozen node. After `HELD_SECONDS` this
-        process takes the folder over. The parent folder is not created: if it is missing, a share may not be mounted.
+        If another process still holds the lock after `HELD_SECONDS`, this process takes the folder over. A missing
+        parent folder is not created, because a share may not be mounted.
         """
         self._folder.mkdir(exist_ok=True)
         deadline = time.monotonic() + HELD_SECONDS
@@ -146,16 +146,16 @@ class TrialFolder:
         return str(model)
 
     def has_work(self) -> bool:
-        """Check whether the folder has a saved state, which a restart of the trial would lose."""
+        """Check whether the folder has a saved state."""
         return (self._folder / "state.pt").exists()
 
     def fetch_predictions(self, target: Path) -> None:
-        """Check that the worker has written the predictions to `target`; raise OutcomeGone if `target` is missing."""
+        """Check that the predictions are in `target`, or raise OutcomeGone."""
         if not target.exists():
             raise OutcomeGone(f"the predictions are not in {target}")
 
     def prune(self, record: Record) -> None:
-        """Delete the folder, except the model if `keeps_model` is true for the record."""
+        """Delete the folder, but keep the model if `keeps_model` is true for the record."""
         if not keeps_model(record):
             shutil.rmtree(self._folder, ignore_errors=True)
             return
@@ -210,10 +210,7 @@ class TrialObjects:
         return join(self._uri, model.name)
 
     def has_work(self) -> bool:
-        """Check whether there is a complete state, or predictions that the launcher has not downloaded.
-
-        A restart of the trial would lose this state or these predictions.
-        """
+        """Check whether there is a complete state, or predictions to download."""
         is_waiting = any(info.base_name == PREDICTIONS for info in self._list_contents())
         return is_waiting or any(size == info.size for _, size, info in self._list_states())
 
@@ -225,7 +222,7 @@ class TrialObjects:
             raise OutcomeGone(f"the predictions are not in {join(self._uri, PREDICTIONS)}") from None
 
     def prune(self, record: Record) -> None:
-        """Delete everything under the URI, except the model if `keeps_model` is true for the record."""
+        """Delete everything under the URI, but keep the model if `keeps_model` is true for the record."""
         contents = self._list_contents()
         if contents and not keeps_model(record):
             retry_outages(self._files.delete_dir)(self._path)
@@ -235,7 +232,7 @@ class TrialObjects:
                 self._delete(info.path)
 
     def _list_states(self) -> Iterator[tuple[int, int, FileInfo]]:
-        """For each state, yield the epoch, the full size in bytes and the object, which may be incomplete."""
+        """Yield the epoch, the full size in bytes and the object of each state. The object may be incomplete."""
         for info in self._list_contents():
             if match := STATE_NAME.fullmatch(info.base_name):
                 yield int(match[1]), int(match[2]), info
@@ -267,14 +264,14 @@ TrialPlace = TrialFolder | TrialObjects
 def _check_folder(folder: Path) -> None:
     """Check that a working folder or a model's folder exists.
 
-    A missing folder is not created: it may be on a share that is not mounted, and new files would block the mount.
+    A missing folder is not created, because it may be on a share that is not mounted.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"folder {folder} is missing")
 
 
 def trial_address(storage: str, key: str) -> str:
-    """Return the path or URI of the trial's files: the state while the trial runs, and the model afterwards."""
+    """Return the path or URI of the trial's files."""
     return join(storage, f"trials/{key}")
 
 
@@ -298,7 +295,7 @@ def keeps_model(record: Record) -> bool:
 
 
 def model_exists(model: str | None) -> bool:
-    """Check whether a record's model still exists at `model`, its path or URI.
+    """Check whether there is still a model at `model`, a path or URI.
 
     Raises:
         ValueError: if the storage cannot be read.
@@ -325,16 +322,16 @@ def local_model(model: str) -> Iterator[Path]:
 
 
 def find_model_address(model: str, *, folder: Path, key: str) -> str:
-    """Return the model's path in this study folder if that path exists, else `model`.
+    """Return the path of the model in the study's `folder`. If the model is not there, return `model`.
 
-    The paths differ if the study's folder was moved or copied with its models.
+    The folder may have been moved or copied with its models.
     """
     path = folder / "trials" / key / Path(model).name
     return str(path) if path.is_dir() else model
 
 
 def locate_model(record: Record, folder: Path) -> Record:
-    """Return a copy of the record in which `model` is the model's current path or URI."""
+    """Return the record with the current path or URI of its model."""
     return replace(record, model=record.model and find_model_address(record.model, folder=folder, key=record.key))
 
 
@@ -343,12 +340,12 @@ def locate_model(record: Record, folder: Path) -> Record:
 
 
 def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> str:
-    """Return the storage of a launch: `requested` (`--storage`) if given, else the last launch's storage or `folder`.
+    """Choose the storage of a launch: `requested` (`--storage`), else that of the last launch, else `folder`.
 
-    The storage of the last launch is printed on stderr if it is used.
+    If the storage of the last launch is used, it is printed on stderr.
 
     Raises:
-        ValueError: if states of unfinished trials are in the last launch's storage but not in `--storage`.
+        ValueError: if the last launch's storage has states of unfinished trials that `--storage` lacks.
     """
     last = facts.last_launch
     before = (last.began.storage if last else None) or str(folder.resolve())
@@ -402,7 +399,7 @@ def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def check_marks(marks: Sequence[str]) -> None:
-    """Raise NotShared if this node does not see all marks, which are files that the launch wrote to its storage."""
+    """Check that this node sees all marks of the launch; raise NotShared if one is missing."""
     for mark in marks:
         if not (_exists(mark) if is_uri(mark) else _is_listed(Path(mark))):
             place = mark.partition("?")[0].rpartition("/")[0]
@@ -410,7 +407,7 @@ def check_marks(marks: Sequence[str]) -> None:
 
 
 def _is_listed(mark: Path) -> bool:
-    """List the mark's folder to check if the mark exists: a network file system may cache the lookup of one path."""
+    """Check if the folder lists the mark. A network file system may cache a direct lookup."""
     try:
         return mark in mark.parent.iterdir()
     except (FileNotFoundError, NotADirectoryError):

@@ -334,7 +334,7 @@ def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys
     assert main([*arguments, "--risk", "0.0001"]) == 0
     printed = capsys.readouterr().out
     assert (
-        "layers run: 4.00 of 4, with exit last\nall layers run, because dev does not show for any exit that " in printed
+        "layers run: 4.00 of 4, with exit last\nno exit is safe on dev, so all layers run; safe means that " in printed
     )
     assert "\n0 of the rows are dev rows, to which the guarantee does not apply\n" in printed
 

@@ -139,7 +139,7 @@ def test_an_unfinished_study_is_refused(tmp_path, capsys):
 def test_labels_of_other_rows_are_refused(study, tmp_path, capsys):
     turned = write_labels(tmp_path / "turned", "mrpc", order=-1)
     other = refused(capsys, study, "--labels", turned)
-    assert " rows, beginning with row 0, the texts of " in other and "test set of MRPC; give the rows" in other
+    assert " differs from the test set of MRPC in the text of " in other and " rows (first: row 0); give " in other
     short = write_labels(tmp_path / "short", "mrpc")
     file = short / "MRPC" / "test_full.tsv"
     file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")

@@ -2,13 +2,13 @@
 
     mini                  generated documents of two sentences, in the vocabulary of mini-GLUE
     mini-shuffled         a control for `mini`: the same words in random order
-    hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, streamed: each row of the train split is a document,
-                          with its lines in the column `text`; for example hub:wikimedia/wikipedia:20231101.en
-    FOLDER                all `.txt` files in the folder and its subfolders; they must be UTF-8 and have a sentence or a
-                          paragraph per line; a document ends at a blank line or at the end of a file
+    hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, for example hub:wikimedia/wikipedia:20231101.en; each
+                          row of the train split is a document; its text is in the column `text`
+    FOLDER                all `.txt` files in the folder and its subfolders, in UTF-8; each line is a sentence or a
+                          paragraph; a document ends at a blank line or at the end of a file
 
-The generated sentences are of the same kinds as in mini-GLUE, but none occurs in its dev and test splits. They are the
-same in every process and every version of Python.
+No sentence of `mini` occurs in the dev and test splits of mini-GLUE. Every process and every version of Python
+generates the same sentences.
 """
 
 import hashlib
@@ -38,11 +38,11 @@ def classify_corpus(corpus: str) -> Kind:
 
 
 def check_corpus(corpus: str, packing: str) -> None:
-    """Check the files of a corpus that is a folder; do nothing for other corpora, which users cannot correct.
+    """Check the files of a corpus. Only a corpus in a folder is checked.
 
     Raises:
         ValueError: if the folder is missing or has no text file; if a file is not UTF-8; if there are fewer than two
-            documents; or if `packing` makes pairs of sentences and a document has only one sentence.
+            documents; or if a document has only one sentence and `packing` needs two.
     """
     if classify_corpus(corpus) != "folder":
         return
@@ -102,7 +102,7 @@ def documents(corpus: str) -> Iterator[Document]:
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
-    """Read the texts for the vocabulary of a tiny backbone: the corpus, or mini-GLUE for a generated corpus.
+    """Read the texts for a tiny backbone's vocabulary. If the corpus is generated, read mini-GLUE instead.
 
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8.
@@ -203,7 +203,7 @@ def hub_documents(corpus: str) -> Iterator[Document]:
 
 
 def hub_fingerprint(corpus: str) -> str:
-    """Identify a data set by its name and the commit that its revision currently points to.
+    """Return the name of a data set, pinned to its current commit.
 
     Raises:
         HubUnreachable: if the hub is unreachable.
@@ -241,7 +241,7 @@ SEED = 0
 
 @cache
 def mini_documents() -> tuple[Document, ...]:
-    """Draw documents of two sentences: two accounts of an event, two similar opinions, or two grammatical sentences."""
+    """Draw the documents of `mini`, each of two sentences."""
     draw = Draw(f"{SEED} corpus")
     splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
     evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
@@ -263,8 +263,7 @@ def mini_documents() -> tuple[Document, ...]:
 def shuffled_documents() -> tuple[Document, ...]:
     """Shuffle all words of the `mini` corpus; sentences and documents keep their lengths.
 
-    The words are shuffled across documents. If they stayed in their document, its two sentences would still share
-    words, and a model could learn from that.
+    Words also move between documents, so the two sentences of a document are unrelated.
     """
     draw, documents = Draw(f"{SEED} shuffled"), mini_documents()
     words = [word for document in documents for text in document for word in text.split()]

@@ -1,11 +1,11 @@
 """Tokenises a corpus and packs it into examples of one or two segments, once per machine.
 
-A cache entry is a folder of plain arrays, which every run memory-maps. The entry's name is a hash of everything its
-content depends on. Tokens are written while documents are read, so a corpus need not fit into memory.
+A cache entry is a folder of plain arrays, which every run memory-maps. The entry's name is a hash of all inputs. Tokens
+are written while documents are read, so a corpus need not fit into memory.
 
 Examples are packed as in ALBERT, ELECTRA or lmtuners, or as single segments of full length. A segment is a sequence of
-tokens from a single document. The random choices in this module depend only on the corpus, the packing and the length;
-choices that change in each pass over the data are made in `pretraining_batches.py`.
+tokens from a single document. The random choices in this module depend only on the corpus, the packing and the length.
+`pretraining_batches.py` makes the choices that change in each pass over the data.
 """
 
 import random
@@ -51,7 +51,7 @@ class TokenisedCorpus:
     def held_out(self) -> np.ndarray:
         """Boolean mask of the held-out documents, shape (documents,). They are the documents with the smallest hashes.
 
-        The choice therefore depends only on the texts, and identical documents are all in the same set.
+        Identical documents have the same hash, so they are in the same set.
         """
         number = max(1, round(HELD_OUT_SHARE * len(self.document_hashes)))
         return self.document_hashes <= np.partition(self.document_hashes, number - 1)[number - 1]
@@ -121,7 +121,7 @@ _NOTHING: Span = (0, 0)
 
 @dataclass(frozen=True)
 class PackedExamples:
-    """Memory-mapped arrays that give the position and length of each example's segments in a corpus's tokens."""
+    """Memory-mapped arrays: the position of each example's segments in the tokens of a corpus."""
 
     first_starts: np.ndarray  # (n,) int64
     first_lengths: np.ndarray  # (n,) int64, at least 1
@@ -145,8 +145,8 @@ def pack(
     """Load the training and the held-out examples from the cache; if they are missing, pack them first.
 
     Raises:
-        ValueError: if `packing` needs pairs and a document has only one sentence; or if there are no training examples
-            or no held-out examples.
+        ValueError: if a document has only one sentence and `packing` needs two, or if one of the two sets has no
+            example.
     """
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"
@@ -169,7 +169,7 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
 def _pack_documents(
     tokenised: TokenisedCorpus, numbers: np.ndarray, packing: str, max_length: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Pack the documents at the indices `numbers`; yield start and length of both segments of each example."""
+    """Pack the documents at the indices `numbers`. For each example, yield start and length of both segments."""
     draw = random.Random(f"{packing} {max_length}")
     for number in numbers:
         first, last = tokenised.document_starts[number : number + 2]
@@ -182,8 +182,8 @@ def _pack_documents(
 def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Cut a document into chunks of sentences, and split each chunk at a random sentence boundary, as ALBERT does.
 
-    If a chunk has a single sentence, the next sentence is added; if there is none, the chunk is dropped. ALBERT pairs
-    such a chunk with text from another document instead. Source: google-research/albert, create_pretraining_data.py.
+    If a chunk has a single sentence, the next sentence is added. A single last sentence is dropped, whereas ALBERT
+    pairs it with text from another document. Source: google-research/albert, create_pretraining_data.py.
     """
     longest = max_length - PAIR_SPECIALS
     target = draw.randint(2, longest) if draw.random() < 0.1 else longest
@@ -199,9 +199,8 @@ def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random
 def _pack_electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Pack sentences as ELECTRA does: the first segment fills about half of the length.
 
-    10 % of the examples have one segment, and 5 % have a random target length. In ELECTRA, a short sentence may still
-    join the first segment after the second has begun; here it may not. Source: google-research/electra,
-    build_pretraining_dataset.py.
+    10 % of the examples have one segment, and 5 % have a random target length. Unlike in ELECTRA, no sentence joins the
+    first segment after the second has begun. Source: google-research/electra, build_pretraining_dataset.py.
     """
     begin, target = 0, max_length
     for end in range(1, len(bounds)):

@@ -1,8 +1,8 @@
 """Batches of packed examples. A batch depends only on seed and step, so a resumed run sees the same batches.
 
-Special tokens and padding are never masked. With `token`, `whole_word` and `n_gram` masking, each example has a budget
-of clamp(round(probability x length), 1, max_predictions) tokens to mask, as in google-research/albert and
-google-research/electra; the length includes special tokens. `bernoulli` (lmtuners) masks each token independently.
+Special tokens and padding are never masked. `bernoulli` masking (lmtuners) masks each token independently. The other
+kinds mask at most clamp(round(probability x length), 1, max_predictions) tokens per example, as in
+google-research/albert and google-research/electra. The length includes special tokens.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class PretrainingBatches:
     def training_batch(self, step: int, *, seed: int) -> Arrays:
         """Make the batch of a step, counted from 0. Each pass over the data has a new random order.
 
-        `input_ids`, `attention_mask`, `token_type_ids`, `labels` and `original_ids` are (batch, tokens) int64: `labels`
-        is -100 for a token that is not predicted, and `original_ids` holds the tokens before masking. `noise` is
+        `input_ids`, `attention_mask`, `token_type_ids`, `labels` and `original_ids` are (batch, tokens) int64. `labels`
+        is -100 for a token that is not predicted. `original_ids` has the tokens before masking. `noise` is
         (batch, tokens) float32, uniform in [0, 1), for sampling. `sentence_order` is (batch,) int64, 1 if the segments
         are swapped.
         """
@@ -100,7 +100,7 @@ class PretrainingBatches:
         }
 
     def _lay_out(self, rows: np.ndarray, swapped: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray]:
-        """Build rows of [CLS] first [SEP] (second [SEP]), and the masks of text tokens and of first tokens of words."""
+        """Build rows of [CLS] first [SEP] (second [SEP]). Also return masks of the text tokens and of word starts."""
         examples, tokenizer = self._examples, self._tokenizer
         one = np.stack([examples.first_starts[rows], examples.first_lengths[rows]])  # (start and length, batch)
         two = np.stack([examples.second_starts[rows], examples.second_lengths[rows]])
@@ -210,9 +210,9 @@ def _choose_n_grams(
 def _find_end_of_run(
     chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int
 ) -> int:
-    """Find the end of the longest unmasked run that starts at `word`, with at most `number` words and `left` tokens.
+    """Find the end of the longest run of unmasked words that starts at `word`.
 
-    If there is no such run, return the start of `word`.
+    The run has at most `number` words and `left` tokens. If there is none, return the start of `word`.
     """
     start = end = starts[word]
     for place in range(word, min(word + number, len(starts))):

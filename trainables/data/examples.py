@@ -1,9 +1,8 @@
 """Tokenised rows of one or several splits, and padded batches of them.
 
 A split is tokenised once per machine; every trial then memory-maps the result. A cache entry is a folder of `.npy`
-files; one of them holds the concatenated tokens of all rows. A batch therefore takes one indexing operation, whereas
-an Arrow table would be decoded row by row. The name of an entry is a hash of everything its content depends on (data,
-tokenizer, maximal length), so an entry is never out of date.
+files. One file holds the tokens of all rows, so a batch takes one indexing operation. The name of an entry is a hash of
+all inputs (data, tokenizer, maximal length), so an entry is never out of date.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Examples:
         return batch
 
     def take(self, rows: np.ndarray) -> Examples:
-        """Select the rows at positions `rows` (int64), in the order of `rows`. They must have labels."""
+        """Select the rows at positions `rows` (int64), in the order of `rows`. The rows must have labels."""
         return replace(self, **{name: getattr(self, name)[rows] for name in (*_OF_ROWS, "splits")})
 
 
@@ -151,8 +150,7 @@ def prepare_tokenizer(name: str, task: Task, data: str) -> PreTrainedTokenizerBa
 def split_off_holdout(train: Examples) -> tuple[Examples, Examples]:
     """Split the training set into the rows to train on and the rows for early stopping and model selection.
 
-    The choice depends only on the ids, not on the order of rows or on a random generator. All trials therefore hold out
-    the same rows, so that their selection scores are comparable.
+    The choice depends only on the ids of the rows, so all trials hold out the same rows.
     """
     ranks = [hashlib.sha256(f"0:{row}".encode()).digest() for row in train.ids.tolist()]
     order = sorted(range(len(train)), key=ranks.__getitem__)

@@ -1,8 +1,8 @@
 """Loads the splits of GLUE and of users' own tasks as ids, texts and labels.
 
-The argument `data` names the source of GLUE: `mini` (generated, `mini_glue.py`), `hub` (`nyu-mll/glue` through
-`datasets`, with its usual cache and offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...).
-A user's own task is always read from its own folder, `Task.place`; `data` has no effect on it.
+The argument `data` names the source of GLUE: `mini` (generated, `mini_glue.py`), `hub` (`nyu-mll/glue`, read with
+`datasets`) or a folder in the original TSV layout (`RTE/train.tsv`, ...). A user's own task is always read from the
+folder `Task.place`; `data` has no effect.
 """
 
 import codecs
@@ -71,7 +71,7 @@ def load_split(task: Task, split: str, data: str) -> Split:
 def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
     """Read the training texts for the vocabulary of a tiny backbone.
 
-    For mini-GLUE, read the texts of all its tasks, so that a trial can start from another task's model.
+    For mini-GLUE, these are the training texts of all tasks.
 
     Raises:
         ValueError: if the data are missing or malformed.
@@ -105,7 +105,7 @@ def read_texts(task: Task, file: Path) -> Split:
 
 
 def read_labelled(task: Task, file: Path) -> Split:
-    """Read the texts and labels of a file. Labels are in the column `label`, or else in the task's label column.
+    """Read the texts and labels of a file. If there is no column `label`, the task's label column is read.
 
     Raises:
         ValueError: if the file is malformed. The message names file, line and value.
@@ -211,7 +211,7 @@ class _Table:
         self.texts = [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> Iterator[_Row]:
-        """Parse all rows; if `may_be_cut`, skip rows cut by a line break."""
+        """Parse all rows. If `may_be_cut`, skip the parts of cut rows."""
         return filter(None, map(self.row, range(len(self.lines))))
 
     def split(self) -> Split:
@@ -225,7 +225,7 @@ class _Table:
         return _make_split(self.task, rows)
 
     def row(self, number: int) -> _Row | None:
-        """Parse row `number`, counted from 0. If `may_be_cut`, return None if a line break has cut the row.
+        """Parse row `number`, counted from 0. If `may_be_cut`, return None for a part of a cut row.
 
         Raises:
             ValueError: if the row is malformed. The message names file, line and value.
@@ -337,7 +337,7 @@ def _read_csv(file: Path, text: str) -> Sequence[_Line]:
 
 
 def _read_json(file: Path, lines: Sequence[tuple[int, str]]) -> Sequence[_Line]:
-    """Read one JSON object per line. All objects must have the same fields as the first; these form the header."""
+    """Read one JSON object per line. All objects must have the same fields, which form the header."""
     rows: list[_Line] = []
     header: list[str] = []
     for number, line in lines:

@@ -8,10 +8,10 @@ from trainables.data.tasks import Task
 
 
 def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Compare the numbers of rows, in all and per class, with those of official GLUE; return one line per difference.
+    """Compare the numbers of rows and the class counts with official GLUE; return one line per difference.
 
     Args:
-        labels: for each split, the labels of its rows, shape (rows,): classes (int64) or scores (float32).
+        labels: maps each split to its labels, shape (rows,): classes (int64) or scores (float32).
     """
     lines = []
     for split, values in labels.items():
@@ -40,8 +40,8 @@ def compute_metrics(
     Args:
         predictions: predicted classes or scores, shape (n,).
         labels: true classes or scores, shape (n,).
-        splits: name of each example's dev split, shape (n,), or None for rows held out of train. With these names,
-            MNLI has one accuracy per dev split; with None, it has a single `accuracy`. Other tasks ignore `splits`.
+        splits: dev split of each example, shape (n,), for one accuracy per dev split of MNLI. If None, MNLI has a
+            single `accuracy`.
     """
     assert len(predictions) == len(labels) > 0
     if len(task.dev_splits) > 1 and splits is not None:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Draw:
-    """Random choices that use only `random()`, whose sequence for a seed is the same in every version of Python."""
+    """Random choices that are the same in every version of Python, because they use only `random()`."""
 
     def __init__(self, seed: str) -> None:
         """Create a random generator with `seed`."""
@@ -219,7 +219,7 @@ def _write_sentence(event: Event, form: str, draw: Draw) -> str:
     For example, `opposite voiced` writes the opposite event in the active or passive voice.
 
     Args:
-        form: any number of `_CHANGES`, then one of `_SENTENCES` or `voiced`, which is `active` or `passive`.
+        form: any number of `_CHANGES`, then one of `_SENTENCES` or `voiced` (`active` or `passive` at random).
     """
     *changes, sentence = form.split()
     for change in changes:
@@ -536,9 +536,9 @@ def _generate_all(name: str) -> dict[str, list[Example]]:
 
 
 def _draw_unseen(draw: Draw, kind: Kind, genre: Mapping[str, str], seen: set[tuple[str, ...]]) -> Example:
-    """Draw an example whose texts differ from each other and together are not yet in `seen`; add them to `seen`.
+    """Draw an example with different texts that are not yet in `seen`, and add the texts to `seen`.
 
-    `genre` maps words to the words that replace them.
+    `genre` maps words to their replacements.
     """
     while True:
         texts, label = kind(draw)

@@ -1,9 +1,9 @@
 """Definitions of the GLUE tasks. `trainables.data.metrics` computes their scores; `own_tasks` reads users' own tasks.
 
 Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files. Metrics are those of
-the GLUE paper (arXiv:1804.07461, table 1), averaged as on the leaderboard. The class counts of SST-2, RTE, CoLA
-and MRPC, and those of QNLI's dev set, were counted in the official files (gluebenchmark.com). All other class counts
-come from the dataset viewer of `nyu-mll/glue`.
+the GLUE paper (arXiv:1804.07461, table 1), averaged as on the leaderboard. The class counts of SST-2, RTE, CoLA, MRPC
+and QNLI's dev set were counted in the official files (gluebenchmark.com). All other class counts come from the dataset
+viewer of `nyu-mll/glue`.
 """
 
 from collections.abc import Mapping
@@ -55,11 +55,11 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """Fields that define the task: two tasks of the same name are equal if these fields are equal."""
+        """Fields by which different tasks of the same name are told apart."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:
-        """Hash the name only, because some of the other fields are dictionaries, which cannot be hashed."""
+        """Hash only the name, because other fields are dictionaries, which cannot be hashed."""
         return hash(self.name)
 
 
@@ -70,7 +70,7 @@ _THREE_WAY = ("entailment", "neutral", "contradiction")
 
 
 def _define(title: str, columns: tuple[str, ...], labels: tuple[str, ...], **fields: Any) -> Task:
-    """Define a task of GLUE. `fields` has its metrics, its sizes, and differences from the usual file layout."""
+    """Define a task of GLUE. `fields` gives further fields, such as `metrics`."""
     usual = {"folder": title, "file_columns": columns, "file_labels": labels, "header": ("index", *columns, "label")}
     name = title.lower().replace("-", "")
     return Task(name=name, title=title, text_columns=columns, labels=labels, **usual | fields)

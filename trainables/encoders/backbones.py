@@ -115,9 +115,8 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
         tokenizer: hub name or folder of another tokenizer; None means the backbone's own tokenizer.
 
     Raises:
-        ValueError: if the backbone is neither in `UNTRAINED` nor a folder nor on the hub; if weights or tokenizer are
-            missing; if the family is not in `FAMILIES`; if a file is damaged; or if a folder's tokenizer has more
-            tokens than the backbone has embeddings.
+        ValueError: if the backbone or a file is missing, damaged or not supported, or if the tokenizer has more tokens
+            than the backbone has embeddings.
     """
     check_weights(backbone)
     if tokenizer is not None:
@@ -133,7 +132,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
     """Reject misspelt names of untrained backbones, and misspelt hub names without an owner.
 
-    Names with an owner, names in the local cache and names unlike any known name pass; only the hub can check them.
+    Names in the local cache are accepted.
 
     Raises:
         ValueError: if the name nearly equals a known one; the message lists the nearest names.
@@ -171,7 +170,7 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
 
     Args:
         num_layers: number of layers to use; 0 means all layers.
-        of: name of the method that sets `num_layers`, for the message.
+        of: name of the method, for the message.
 
     Raises:
         ValueError: if the backbone has fewer layers.
@@ -187,7 +186,7 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
     """Check that a backbone has at least `max_length` positions. Tiny backbones and hub names are not checked.
 
     Args:
-        of: name of the arm (a method on a task) or pretraining recipe that sets `max_length`, for the message.
+        of: name of the arm or the recipe, for the message.
 
     Raises:
         ValueError: if the backbone has fewer than `max_length` positions.
@@ -223,7 +222,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 
 def pretrained_convolution(backbone: str) -> int | None:
-    """Return the convolution kernel size of a backbone pretrained with Nystrom attention, or None for any other."""
+    """Return the kernel size of a pretrained Nystrom convolution, or None if the backbone has none."""
     return _read_configuration(backbone).get("conv_kernel_size")
 
 
@@ -239,9 +238,8 @@ def check_tokenizer(name: str) -> set[str]:
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     """Return a fingerprint of the content of a backbone or tokenizer.
 
-    The fingerprint of a folder is the hash of its files. For a hub name it is `NAME@COMMIT`, with the commit from the
-    local cache or else from the hub. For a backbone in `UNTRAINED` it is `NAME@HASH`, where HASH covers the code and
-    the settings that build the backbone.
+    The fingerprint of a folder is the hash of its files. For a hub name, it is `NAME@COMMIT`. For a backbone in
+    `UNTRAINED`, it is `NAME@HASH`, with the hash of the code and the settings.
 
     Raises:
         ValueError: if the hub does not have the name, or cannot be reached.
@@ -275,12 +273,12 @@ def pinned(backbone: str, fingerprint: str) -> str:
 
 
 def make_absolute(backbone: str) -> str:
-    """Make a folder's path absolute, for loading from another working directory; return other names unchanged."""
+    """Make the path of a folder absolute; return other names unchanged."""
     return str(Path(backbone).resolve()) if is_folder(backbone) else backbone
 
 
 def hub_revision(backbone: str) -> tuple[str, str]:
-    """Split `NAME@REVISION` into name and revision; without a revision, or for a folder, the revision is `main`."""
+    """Split `NAME@REVISION` into name and revision. The default revision is `main`."""
     name, _, revision = backbone.partition("@") if is_hub_name(backbone) else (backbone, "", "")
     return name, revision or "main"
 
@@ -351,8 +349,8 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
 
     Args:
         kind: "backbone" or "tokenizer".
-        wanted: maps each part, such as "weights", to its accepted file names. At least one of these files must exist.
-            In a folder, the content of the first of them that exists is checked too.
+        wanted: maps each part, such as "weights", to its accepted file names. One of these files must exist. In a
+            folder, the content of this file is checked too.
     """
     files = _list_folder_files(kind, name) if is_folder(name) else _list_hub_files(kind, name, wanted)
     for what, names in wanted.items():
@@ -364,7 +362,7 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
 
 
 def _check_embeddings(backbone: str, tokenizer: Path) -> None:
-    """Check that a backbone has an embedding for every token in the first tokenizer file of folder `tokenizer`.
+    """Check that a backbone has an embedding for every token of the tokenizer in a folder.
 
     Raises:
         Unusable: if the backbone has fewer embeddings.
@@ -402,7 +400,7 @@ def _count_tokens(file: Path) -> int:
 
 
 def _check_content(what: str, file: Path) -> None:
-    """Check that a file has the format that its name implies. Weights are not read, except safetensors headers.
+    """Check that a file is not damaged. Of the weights, only safetensors headers are read.
 
     Raises:
         Unusable: if the file is damaged.
@@ -457,7 +455,7 @@ def _hash_files(folder: Path, files: Iterable[str], *texts: str) -> str:
 
 
 def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """List a hub repository's files: the cached files if they cover all wanted parts, or else the files on the hub."""
+    """List the cached files of a hub name. If a wanted part is not cached, list the files on the hub instead."""
     with _hub_errors(kind, name):
         cached = _find_cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):
@@ -488,7 +486,7 @@ def _find_cached_files(name: str) -> dict[str, Path]:
 
 
 def _find_snapshot(name: str) -> Path | None:
-    """Find the cached folder of a hub name, which is named after the commit. Return None if no file is cached."""
+    """Find the cached folder of a hub name; return None if no file is cached. The folder's name is the commit."""
     return next((path.parent for path in _find_cached_files(name).values()), None)
 
 
@@ -509,7 +507,7 @@ def _find_hub_configuration(name: str) -> Path:
 def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokenizer | None:
     """Build a tiny backbone's tokenizer from `texts()`, or read the `tokenizer.json` of a folder.
 
-    Return None if only `transformers` can read the tokenizer: for a hub name, or a folder without `tokenizer.json`.
+    Return None for a hub name, or a folder without `tokenizer.json`.
     """
     if name in MINI_BACKBONES:
         return word_model(texts())
