@@ -198,7 +198,7 @@ def _arrange_answers(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarra
 
 
 def _as_numbers(task: Task, rows: pd.DataFrame) -> np.ndarray:
-    """Convert labels and answers to scores or to numbers of classes, (2, rows).
+    """Convert labels and answers to scores or class numbers, (2, rows).
 
     Texts that are not class names of the task become further classes.
     """

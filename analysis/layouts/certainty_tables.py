@@ -173,7 +173,7 @@ def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: 
 
 
 def _collect_sources(cell: Cell, sample: Sample | None) -> dict[str, float | None]:
-    """Compute how much each source in `SOURCES` makes the cell's score vary; scores are in [-1, 1]."""
+    """Compute the variation of the cell's score, in [-1, 1], from each source in `SOURCES`."""
     return {
         "seed": sample.spread_over_seeds if sample else None,
         "dev_examples": sample.spread_over_examples if sample else None,

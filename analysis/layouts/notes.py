@@ -295,7 +295,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def format_unequal_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """Format the counts of the rows on every task on which they differ; ignore rows without a count.
+    """Format the rows' counts for each task with unequal counts; ignore rows without a count.
 
     Return an empty text if there is no such task.
     """
@@ -351,7 +351,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _name_trials(trials: Iterable[Record], *, of: Iterable[Record]) -> str:
-    """Name the arms of `trials`. Where `of` has more trials of the arm, add the seeds and the number of trials."""
+    """Name the arms of `trials`. If `of` has more trials of an arm, add the seeds and the number of trials."""
     names = []
     for arm in dict.fromkeys(record.arm for record in trials):
         own, whole = ([record for record in records if record.arm == arm] for records in (trials, of))

@@ -231,9 +231,9 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
 
 
 def explain_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """Explain for each task of both rows why their numbers are not comparable; return task -> reason or None.
+    """Explain why numbers of the two rows are not comparable; return task -> reason, or None for comparable numbers.
 
-    None means comparable. The result is empty if the rows have different methods.
+    The result is empty if the rows have different methods.
     """
     if any(cell.arm.base_method != other.method for cell in row.cells.values()):
         return {}

@@ -1,4 +1,4 @@
-"""Tables before they are written in some format, and the selection of their rows and columns."""
+"""Tables, independent of file formats, and the selection of their rows and columns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Style:
-    """Format of an entry's numbers, and the suffixes of their columns in the CSV file."""
+    """Format of an entry's numbers, and the suffixes of the CSV columns."""
 
     pattern: str = "{}"
     suffixes: tuple[str, ...] = ("",)
@@ -129,10 +129,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A finished table.
-
-    `sidecar` is the content of the table's JSON file, which has the unrounded numbers and their origin.
-    """
+    """A finished table. `sidecar` is the content of its JSON file: the unrounded numbers and their origin."""
 
     name: str  # file name without its ending
     title: str

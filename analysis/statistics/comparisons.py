@@ -308,7 +308,7 @@ def are_comparable(one: Cell, other: Cell) -> bool:
 
 
 def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
-    """Group the rows by the property `fact`, for each task on which the rows differ in it.
+    """Group the rows of each task by the property `fact`. Tasks with a single group are left out.
 
     Returns:
         Groups as text, `LABELS: PROPERTY; LABELS: PROPERTY` -> tasks with these groups.
@@ -354,7 +354,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
 
 
 def list_former_baselines(rows: Iterable[Row]) -> list[str]:
-    """List the methods and baseline of every earlier launch in which they differ from the plan."""
+    """List the methods and baseline of each earlier launch, if they differ from those of the plan."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
         *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)

@@ -215,7 +215,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
     """Compute the FLOPs (in millions) of every dev example for an exit after each layer.
 
     FLOPs are a quadratic function of the number of tokens, fitted to counts at three lengths. Older records lack these
-    counts. For them, a linear function of the mean layers is fitted to the timed exit settings.
+    counts. For older records, a linear function of the mean layers is fitted to the timed exit settings.
 
     Returns:
         FLOPs (layers, n), or (layers, 1) for older records; None if FLOPs or predictions are not stored.

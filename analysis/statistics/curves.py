@@ -183,7 +183,7 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
     """For each task, find the range of mean layers (or another cost) that the curves of all rows cover.
 
-    A task without such a range is left out, and so is a task with a single row, or with a row of one seed.
+    Tasks without such a range are left out, and so are tasks with a single row, or with a row of one seed.
 
     Args:
         curves: (row label, task) -> curves.

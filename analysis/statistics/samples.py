@@ -91,7 +91,7 @@ def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """Resample every cell with several seeds that all have stored predictions for the same examples.
+    """Resample the cells. Cells with a single seed, missing predictions or unequal examples are left out.
 
     Raises:
         ValueError: if stored predictions give another score than their record, or two seeds have equal predictions.
@@ -104,7 +104,7 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 def _stored(cell: Cell) -> list[Predictions]:
     """Read and check the predictions of every seed.
 
-    Return an empty list if there is only one seed, a file is missing, or the seeds differ in their examples.
+    Return an empty list if there is only one seed, a file is missing, or the seeds have different examples.
     """
     read = [(record, read_predictions(cell.find_study(record), record)) for record in cell.records]
     stored = [(record, predictions) for record, predictions in read if predictions is not None]
@@ -159,7 +159,7 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
 
 
 def best_constant(answers: Answers) -> np.ndarray | None:
-    """Return the constant answer (one class for all examples) with the best score, (n,).
+    """Return the constant answer (one class for all examples) that scores best, (n,).
 
     Return None for a regression task.
     """

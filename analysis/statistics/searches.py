@@ -26,8 +26,8 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]) -> Variance | None:
     """Estimate how much the expected score of the chosen configuration varies if the search is repeated.
 
-    A search chooses the best of K trials by their scores S = μ + noise: μ depends on the configuration; the noise
-    depends on the seed and has variance σ², estimated from `seed_scores`. Configurations explain a share b of the
+    A search chooses the best of K trials by their scores S = μ + noise. μ depends on the configuration. The noise
+    depends on the seed; its variance σ² is estimated from `seed_scores`. Configurations explain a share b of the
     variance of S. The estimate is b σ² + b² Var(best S), with S taken as normal. The variance of S is estimated from
     the scores above the median, because diverged trials would inflate it.
 

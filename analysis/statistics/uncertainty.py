@@ -124,7 +124,7 @@ def _variance_over_seeds(scores: Sequence[float]) -> Variance:
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """Estimate the variance of the mean score that is part of the variances over examples and over seeds."""
+    """Estimate the part of the mean score's variance that is counted twice: over examples and over seeds."""
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)

@@ -46,9 +46,9 @@ def verdict(
     """Compare our scores with a published number, and decide whether it was reproduced.
 
     The published number is compared with the same statistic (median or mean) of our scores. Both numbers must be from
-    the same dev set. The 95 % interval of the difference is Student's t; its variance is the sum of both numbers'
-    variances. If no standard deviation was published, our standard deviation is used for both numbers. `search` is
-    added once for each number.
+    the same dev set. The 95 % interval of the difference is Student's t. The variance of the difference is the sum of
+    both numbers' variances. If no standard deviation was published, our standard deviation is used for both numbers.
+    `search` is added once for each number.
 
     - "reproduced": the interval lies within `MARGIN` of 0 (two one-sided tests at 2.5 %).
     - "not reproduced": the interval excludes 0, and the difference exceeds the margin.
@@ -86,7 +86,7 @@ def verdict(
 
 
 def read_statistic(text: str) -> PublishedStatistic | None:
-    """Parse a statistic of `published.csv`; return None without a number of seeds ("best of", "n/a")."""
+    """Parse a statistic of `published.csv`; return None if it has no number of seeds ("best of", "n/a")."""
     if text in ("single run", "single model"):
         return PublishedStatistic("mean", 1)
     found = re.fullmatch(r"(median|mean) of ([1-9]\d*)", text)

@@ -118,7 +118,7 @@ class Cell:
 
     @property
     def former_scores(self) -> list[float]:
-        """Scores of completed final runs of configurations that the present winner has replaced."""
+        """Confirm scores of the configurations that the present winner has replaced."""
         confirm = [record for record in self.arm_records if record.phase == "confirm" and record not in self.records]
         return [record.score for record in confirm if record.status == "completed" and record.score is not None]
 
