@@ -54,9 +54,9 @@ class Options(Typed, frozen=True, kw_only=True):
         default_factory=read_cluster_address
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
-    storage: Annotated[
-        str, option("--storage of the launch, or its --out if it has no --storage; default: runs", "PATH_OR_URI")
-    ] = "runs"
+    storage: Annotated[str, option("the --storage of the launch, or else its --out; default: runs", "PATH_OR_URI")] = (
+        "runs"
+    )
     tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None
     wait_minutes: Annotated[
         NotNegative, option("minutes to wait for a worker of each node type; default: %(default)g", "X")
@@ -230,7 +230,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             stack.enter_context(ray_cluster(address))
         except Exception as error:  # noqa: BLE001  # Ray raises anything
             reason = str(error).strip().partition("\n")[0]
-            advice = "check that the cluster runs (ray status), and that its address and its version of Ray are right"
+            advice = "check the state of the cluster (ray status), its address and its version of Ray"
             yield Finding("Ray", f"{reason}: {advice if address else 'read the logs of Ray'}", True)
             return
         absent = await_workers(minutes=wait_minutes, say=lambda line: print(line, file=sys.stderr, flush=True))
