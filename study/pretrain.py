@@ -168,7 +168,7 @@ def prepare(
 
     Args:
         earlier: the content of pretraining.json from an earlier command; None for a new folder.
-        unchecked: receives the hub names that an unreachable hub cannot check. If None, such a name is an error.
+        unchecked: receives the hub names that could not be checked. If None, such a name is an error.
 
     Raises:
         ValueError: if an input is missing or unsuitable, or the folder holds a different pretraining.
@@ -227,7 +227,7 @@ def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfi
 
 
 def _list_pins(earlier: PretrainingFile) -> dict[str, str]:
-    """Map each hub name in an earlier pretraining.json to the commit to which it is pinned."""
+    """Map each hub name in an earlier pretraining.json to its commit."""
     pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
     pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
@@ -296,7 +296,7 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
 
 
 def warn_of_unknown_words(request: Request) -> list[str]:
-    """Warn if many words of the corpus are unknown to the tokenizer: return a list with one warning, or an empty list.
+    """Warn of a corpus with many unknown words. Return a list with the warning, or an empty list.
 
     Only the beginning of the corpus is read. A corpus on the hub is not checked.
     """

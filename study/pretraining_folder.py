@@ -134,7 +134,7 @@ def pretrain(job: Job, *, processes: int) -> None:
 
 
 def measure(spec: PretrainingSpec) -> float:
-    """Estimate the seconds that all steps would take in one process on this machine, by running a few steps."""
+    """Run a few steps, and estimate the seconds that all steps would take in one process on this machine."""
     run = PretrainingRun(spec, device=Member().device, cache=cache_folder())
     steps, per_epoch = (int(str(spec.config[name])) for name in ("steps", "steps_per_epoch"))
     return run.measure_epoch_seconds(steps=_PROBED_STEPS) * steps / min(steps, per_epoch)

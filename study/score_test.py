@@ -1,8 +1,8 @@
 """Score a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
 
-FOLDER has label files, such as FOLDER/MRPC/test_full.tsv. A label file has the rows of GLUE's test set in their order,
-with a column `label` (or GLUE's name for this column, such as `Quality`). The texts must be those of the test set; only
-letters and digits are compared. All final runs (confirm trials) of these tasks are scored.
+FOLDER has label files, such as FOLDER/MRPC/test_full.tsv. A label file has the rows of GLUE's test set in the same
+order, and a column `label` (or GLUE's name for this column, such as `Quality`). The texts must be those of the test
+set; only letters and digits are compared. All final runs (confirm trials) of these tasks are scored.
 
 The scores are written to the journal. After that, no launch can add trials to the study, so test scores cannot
 influence any choice. The table `scores_on_test` shows the scores.

@@ -71,7 +71,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """Map arms to the reason why no example of their latest trial can exit early."""
+    """For each arm without early exits, return the reason. Only the latest trial of an arm counts."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last

@@ -1,7 +1,7 @@
 """Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
-For each task, the final run (confirm trial) with the best dev score predicts the test set, as in PALBERT (section 4:
-"the best models, selected based on their dev scores"). The MNLI model also predicts the diagnostic set AX.
+For each task, the final run (confirm trial) with the best dev score predicts the test set. PALBERT chooses the models
+in the same way (section 4). The MNLI model also predicts the diagnostic set AX.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def list_decided(progress: StudyProgress) -> list[ArmProgress]:
 
 
 def searched_values(arm: ArmProgress) -> Configuration:
-    """Return the values that the arm's winner has for the searched fields."""
+    """Return the winner's values of the searched fields."""
     assert arm.winner is not None
     return {name: arm.winner.config[name] for name in arm.arm.decided}
 

@@ -44,7 +44,7 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
     and `dev`.
 
     Args:
-        named: the option with which the user gave the folder; error messages mention it.
+        named: name of the user's option, for error messages.
 
     Raises:
         ValueError: if the folder has neither methods nor tasks, if a method or task is invalid, or if its name is

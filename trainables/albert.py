@@ -39,7 +39,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The configuration of ALBERT, which has only the fields that all methods share."""
+    """The configuration of ALBERT: the fields of `TrainingConfig`."""
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

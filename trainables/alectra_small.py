@@ -26,7 +26,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(electra_small.Config, frozen=True, kw_only=True):
-    """The configuration of ALECTRA-small, which has the same fields as that of ELECTRA-small."""
+    """The configuration of ALECTRA-small: the fields of ELECTRA-small."""
 
 
 build = electra_small.build

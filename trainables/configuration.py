@@ -81,7 +81,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
         """Check that the configuration fits the task.
 
         Raises:
-            ValueError: if the method cannot run the task, a field is set without an effect, or a needed field is None.
+            ValueError: if the method cannot run the task, or a field does not fit the task.
         """
 
 
@@ -101,7 +101,7 @@ def check_used(config: object, field: str, *, used: bool, condition: str) -> Non
     """Check that a field is set if `used` is true, and is None otherwise.
 
     Args:
-        condition: when the field is used, in words for the error message.
+        condition: when the field is used, as text for the error message.
 
     Raises:
         ValueError: if a used field is None, or an unused field is set.

@@ -7,8 +7,8 @@ works in a temporary folder of its node, and uploads
     trials/KEY/model-epoch-2/       the selected model of a confirm trial that has ended
     trials/KEY/predictions.npz      deleted once the launcher has downloaded it
 
-A state is a single object, so it cannot mix two epochs. Its name gives its size, so an incomplete upload is recognised
-and ignored. The previous state is deleted only after the new one is complete.
+A state is a single object, so it cannot mix two epochs. The name of a state gives its size, so an incomplete upload is
+recognised and ignored. The previous state is deleted only after the new one is complete.
 
 `TrialFolder` and `TrialObjects` have the same methods. The worker calls `work`, `check_held`, `send_state` and
 `send_outcome`. The launcher calls `has_work`, `fetch_predictions` and `prune`. An epoch is reported after `send_state`.
@@ -70,7 +70,7 @@ class OutcomeGone(ValueError):
 
 
 def retry_outages(action: Callable[P, R]) -> Callable[P, R]:
-    """After an `OSError`, retry the action for `OUTAGE_SECONDS`, so that no trial fails because of a short outage."""
+    """If the action raises an `OSError`, retry it for `OUTAGE_SECONDS`."""
 
     @functools.wraps(action)
     def patient(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,7 +103,7 @@ class TrialFolder:
         """Lock and yield the trial's folder, which contains the latest state if there is one.
 
         If another process still holds the lock after `HELD_SECONDS`, this process takes the folder over. A missing
-        parent folder is not created, because a share may not be mounted.
+        parent folder is not created, because its share may be unmounted.
         """
         self._folder.mkdir(exist_ok=True)
         deadline = time.monotonic() + HELD_SECONDS
@@ -264,7 +264,7 @@ TrialPlace = TrialFolder | TrialObjects
 def _check_folder(folder: Path) -> None:
     """Check that a working folder or a model's folder exists.
 
-    A missing folder is not created, because it may be on a share that is not mounted.
+    A missing folder is not created, because its share may be unmounted.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"folder {folder} is missing")

@@ -147,7 +147,7 @@ def find_data_faults(task: Task, data: str) -> Iterator[str]:
 
 
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:
-    """Hash one split, or train and dev together if `split` is None, to 16 hexadecimal digits.
+    """Hash one split to 16 hexadecimal digits. If `split` is None, hash train and dev together.
 
     The hash covers the bytes of the files, the generated rows, or the revision of the hub's data set. For a user's own
     task it also covers the definition in task.toml.
@@ -174,7 +174,7 @@ def with_sizes(task: Task) -> Task:
 
 
 def _read_splits(task: Task) -> tuple[str, ...]:
-    """List the train and dev splits of a task; for AX, list its only split, test."""
+    """List the train and dev splits of a task. AX has only a test split."""
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
 
 

@@ -40,8 +40,7 @@ def compute_metrics(
     Args:
         predictions: predicted classes or scores, shape (n,).
         labels: true classes or scores, shape (n,).
-        splits: dev split of each example, shape (n,), for one accuracy per dev split of MNLI. If None, MNLI has a
-            single `accuracy`.
+        splits: dev split of each example, shape (n,). MNLI has one accuracy per split, or a single one if this is None.
     """
     assert len(predictions) == len(labels) > 0
     if len(task.dev_splits) > 1 and splits is not None:

@@ -2,9 +2,9 @@
 
 Every task mixes several kinds of example; each kind is a function that draws the texts and the label. In easy kinds, a
 single word gives the label away. Hard kinds require an understanding of negation, contrast, long-distance agreement,
-synonyms, the passive, hypernyms, or who did what to whom. Examples therefore need different numbers of layers, and
-early exit relies on this. Nothing is taken from GLUE's data. Every process and every version of Python generates the
-same text. Do not reorder the random draws, because that would change the data.
+synonyms, the passive, hypernyms, or who did what to whom. Examples therefore need different numbers of layers. Nothing
+is taken from GLUE's data. Every process and every version of Python generates the same text. Do not reorder the random
+draws, because that would change the data.
 """
 
 from __future__ import annotations

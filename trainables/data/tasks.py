@@ -55,7 +55,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """Fields by which different tasks of the same name are told apart."""
+        """Fields that tell tasks of the same name apart."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:
