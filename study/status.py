@@ -70,7 +70,7 @@ class Status(Typed, frozen=True, kw_only=True):
     failed: list[str]
     missing: list[str]
     ledger: list[Spent]
-    code: list[str]  # one line for each code version with which launches trained trials
+    code: list[str]  # one line for each version of the code that trained trials
     remaining_seconds: float | None
     complete: bool
 

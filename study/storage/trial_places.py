@@ -335,8 +335,8 @@ def locate_model(record: Record, folder: Path) -> Record:
     return replace(record, model=record.model and find_model_address(record.model, folder=folder, key=record.key))
 
 
-# ---- the storage of a launch, and its marks: files that every worker must find there before it trains. If a share is
-# not mounted on a node, the same path is a folder on the node's own disk, whose files no other node sees.
+# ---- the storage of a launch, and its marks: files that every worker must find there before it trains. On a node
+# without the share, the same path is a folder on the node's own disk.
 
 
 def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> str:

@@ -47,7 +47,7 @@ def make_absolute(data: str) -> str:
 class Split:
     """The rows of one split."""
 
-    ids: list[int]  # row numbers from 0, or the index column's values if the file has this column and no labels
+    ids: list[int]  # row numbers from 0, or the index column of a file without labels
     texts: list[tuple[str, ...]]  # one string per text column
     labels: np.ndarray | None  # (n,) int64 classes or float32 scores; None for a test split
 

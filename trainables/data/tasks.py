@@ -23,7 +23,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
     formats: tuple[str, ...] = (".tsv",)  # allowed suffixes of the files
     text_columns: tuple[str, ...]  # names of the text columns in `nyu-mll/glue`
     labels: tuple[str, ...]  # names in class order; () for a regression
-    metrics: tuple[str, ...]  # names of the metrics, whose mean is the score
+    metrics: tuple[str, ...]  # names of the metrics; their mean is the score
     sizes: Mapping[str, int] = {}  # official number of rows, by split
     class_counts: Mapping[str, tuple[int, ...]] = {}  # official number of rows per class, in class order, by split
     score_range: tuple[float, float] | None = None  # smallest and largest label of a regression, if known
