@@ -7,6 +7,7 @@ read, even if the files change later. File names have `_` where the method's nam
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -237,7 +238,12 @@ def _list_pairs() -> dict[str, tuple[bool, bool]]:
 
 
 def _list_package_pairs() -> dict[str, tuple[bool, bool]]:
-    folders = [Path(folder).parent for folder in sys.modules["trainables"].__path__]
+    return _read_pairs(tuple(sys.modules["trainables"].__path__))
+
+
+@functools.cache
+def _read_pairs(packages: tuple[str, ...]) -> dict[str, tuple[bool, bool]]:
+    folders = [Path(package).parent for package in packages]
     files = {file.stem: file for folder in folders for file in (folder / "trainables").glob("[!_]*.py")}
     spaces = {file.stem for folder in folders for file in (folder / "search_spaces").glob("[!_]*.py")}
     return _pair(set(files), spaces, lambda stem: files[stem].read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -130,6 +131,7 @@ def _variance_between_seeds(resampled: np.ndarray) -> float:
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)
 
 
+@functools.cache
 def variance_of_ranked(rank: int, number: int) -> float:
     """Compute the variance of the `rank`-th smallest of `number` standard normal values."""
     from scipy import stats  # takes a second to import
