@@ -18,14 +18,12 @@ from typing import Annotated
 from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
-from study.plans.resolved_plan import Pretraining
 from study.predict import ModelChoice, choose_model
 from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_folder
-from trainables.corpora.corpus import classify_corpus
 from trainables.data.tasks import TASKS
-from trainables.encoders.backbones import is_folder, is_hub_name
+from trainables.encoders.backbones import is_hub_name
 from trainables.licences import licence_of_backbone
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # first letters of a class's name -> its module
@@ -53,24 +51,18 @@ def run(options: Options) -> int:
     check_new_folder("--to", Path(options.to))
     folder = Path(os.path.realpath(options.to))
     record = choose_model(Path(options.study), options)
-    plan = require_plan(Path(options.study)).plan
-    include_for(record.method, plan.asked, options.include)
-    study = Path(options.study).resolve().name
-    pretraining = plan.arm(record.arm).pretraining or None
-    loaded_as = export(record, folder, study=study, data=plan.asked.data, pretraining=pretraining)
+    asked = require_plan(Path(options.study)).plan.asked
+    include_for(record.method, asked, options.include)
+    loaded_as = export(record, folder, data=asked.data)
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
 
-def export(
-    record: Record, folder: Path, *, study: str = "", data: str = "", pretraining: Pretraining | None = None
-) -> str:
+def export(record: Record, folder: Path, *, data: str = "") -> str:
     """Write the model of a trial into a new folder. Return the name of the model's class in `transformers`.
 
     Args:
-        study: name of the study.
         data: the study's --data.
-        pretraining: how the backbone was pretrained, if `study.pretrain` made it.
 
     Raises:
         ValueError: if `transformers` has no class for the model's encoder.
@@ -84,7 +76,7 @@ def export(
             except ValueError as error:
                 raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
         methods = METHODS if (unfinished / METHODS).is_dir() else None
-        card = format_model_card(record, _find_class(unfinished), pretraining, study=study, data=data, methods=methods)
+        card = format_model_card(record, _find_class(unfinished), data=data, methods=methods)
         (unfinished / "README.md").write_text(card, encoding="utf-8")
 
     write_folder(folder, fill)
@@ -95,21 +87,11 @@ def _find_class(folder: Path) -> str:
     return str(json.loads((folder / "config.json").read_text())["architectures"][0])
 
 
-def format_model_card(
-    record: Record,
-    loaded_as: str,
-    pretraining: Pretraining | None = None,
-    *,
-    study: str = "",
-    data: str = "",
-    methods: str | None = None,
-) -> str:
+def format_model_card(record: Record, loaded_as: str, *, data: str = "", methods: str | None = None) -> str:
     """Return the model card in Markdown, without host names, user names or paths.
 
     Args:
         loaded_as: the class of `transformers` that `config.json` names.
-        pretraining: how the backbone was pretrained, if `study.pretrain` made it.
-        study: name of the study.
         data: the study's --data.
         methods: name of the subfolder with the method's files; None for a built-in method.
     """
@@ -119,8 +101,6 @@ def format_model_card(
         *_explain_loading(loaded_as, methods),
         "## Scores",
         *_format_scores(record),
-        "## Origin",
-        _format_origin(record, pretraining, study),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -192,47 +172,11 @@ def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
 
 def _format_scores(record: Record) -> Iterator[str]:
     """Tabulate the scores of this trial. The tables of a study give medians over seeds instead."""
-    epoch = f"epoch {record.epoch} of {record.epochs}"
-    yield f"These are dev scores at {epoch}. Seed {record.seed} may have been chosen for these scores."
-    values = {"score": record.score, **record.metrics}
-    yield _format_table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
-
-
-def _format_origin(record: Record, pretraining: Pretraining | None, study: str) -> str:
-    layers = "" if record.mean_layers is None else f"{record.mean_layers:.2f} of {record.num_layers} on average"
-    facts = {
-        "study": study,
-        "trial": f"{record.key}, {record.phase}",
-        "parameters": f"{record.num_parameters:,}",
-        "layers run": layers,
-        **(_list_pretraining_facts(pretraining) if pretraining else {}),
-        "backbone": record.backbone_fingerprint,
-        "tokenizer": record.tokenizer_fingerprint,
-        "data": record.data_fingerprint,
-        "started from trial": record.start,
-        "code, digest of the sources": record.code_digest,
-        "commit": record.git_commit,
-        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
-        "configuration": ", ".join(f"{name} {value}" for name, value in record.config.items() if value is not None),
-        "ended": record.ended,
-    }
-    return _format_table({name: value for name, value in facts.items() if value})
-
-
-def _list_pretraining_facts(made: Pretraining) -> dict[str, str]:
-    """Describe how the backbone was pretrained. Folders appear by name, without their paths."""
-    corpus, backbone = made.corpus, made.backbone
-    return {
-        "pretraining objective": made.objective,
-        "pretraining began with": f"the folder {Path(backbone).name}" if is_folder(backbone) else backbone,
-        "pretraining corpus": f"the folder {Path(corpus).name}" if classify_corpus(corpus) == "folder" else corpus,
-        "pretraining steps": f"{made.steps:,}",
-        "pretraining tokens": f"{made.tokens:,}",
-    }
-
-
-def _format_table(rows: dict[str, str]) -> str:
-    return "\n".join(["| what | value |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())])
+    trial = f"trial {record.key} at epoch {record.epoch} of {record.epochs}"
+    yield f"These are dev scores of {trial}. Seed {record.seed} may have been chosen for these scores."
+    values = {"score": record.score, **record.metrics, "mean layers": record.mean_layers}
+    rows = [f"| {name} | {value:.4f} |" for name, value in values.items() if value is not None]
+    yield "\n".join(["| what | value |", "| --- | --- |", *rows])
 
 
 main = Command("study.export", Options, __doc__ or "", run)
