@@ -48,7 +48,6 @@ from study.plans.departures import describe_departures
 from study.plans.plan import MOST_REPEATS
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, find_plan, format_plan, write_plan
-from study.plans.pretrained_backbone import warn_of_unknown_words
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
 from study.rebuild import EXPORTS, write_files
@@ -107,7 +106,6 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     machine = Resources.measure(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
     slots = 1 if options.address else machine.slots()
     forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots)
-    print_lines(warn_of_unknown_words(resolved), sys.stderr)
     if options.json:
         facts = {"folder": str(study.folder), "plan": resolved, "estimates": forecast.estimates, "done": forecast.done}
         print(json.dumps(to_plain(facts), indent=1))
@@ -181,8 +179,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             is_exported = all((folder / name).exists() for name in EXPORTS)
             answer = read_export(folder, ANSWER) if is_exported else write_files(folder, scheduler.progress)
         else:
-            log = f"the trials write their output to {folder / WORKERS_LOG}"
-            lines = [study.describe(), *warn_of_unknown_words(study.resolved), log]
+            lines = [study.describe(), f"the trials write their output to {folder / WORKERS_LOG}"]
             if options.max_minutes is not None:
                 lines.append(describe_time_limit(options.max_minutes, measure_costs(journal.facts)))
             print_lines(lines, sys.stderr)

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,14 +25,13 @@ from study.mlflow_mirror.tracking import build_default_uri
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.departures import WIDTH, list_pretraining_departures
 from study.plans.plan import Layered, choose_backbone, format_columns, make_field_error, merge_layers
-from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
+from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
 from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_address
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
 from trainables.corpora import corpus as corpora
 from trainables.encoders import backbones
-from trainables.encoders.backbones import local_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.trial import TrainingError
 from trainables.schema import Configuration, Typed, Value
@@ -41,7 +39,6 @@ from trainables.sources import NOT_CHECKED, checked
 from trainables.spelling import resolve_name
 
 Attention = Literal["softmax", "nystrom"]
-MOST_SENTENCES = 5_000  # sentences read from a corpus to find its frequent words
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
 
 _CORPUS = (
@@ -106,7 +103,6 @@ def run(options: Options) -> int:
     unchecked: list[str] | None = [] if options.dry_run else None
     spec, file = prepare(request, earlier, unchecked)
     _check_processes(request.config, options.processes)
-    print_lines(warn_of_unknown_words(request), sys.stderr)
     if options.dry_run:
         _describe(request, spec, file, unchecked or (), with_probe=options.probe)
         return 0
@@ -293,21 +289,6 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
             f"--processes is {processes}; allowed: at most {most} on this machine, because each process needs {held}; "
             "to use several nodes, run torchrun -m study.pretrain"
         )
-
-
-def warn_of_unknown_words(request: Request) -> list[str]:
-    """Warn of a corpus with many unknown words. Return a list with the warning, or an empty list.
-
-    Only the beginning of the corpus is read. A corpus on the hub is not checked.
-    """
-    corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
-    kind = corpora.classify_corpus(corpus)
-    if kind == "hub":
-        return []
-    most = None if kind == "generated" else MOST_SENTENCES
-    tokenizer = local_tokenizer(name, texts=lambda: islice(corpora.vocabulary_texts(corpus), most))
-    texts = (text for document in corpora.documents(corpus) for text in document)
-    return warn_of_unknown(name, tokenizer, {f"corpus {corpus}": texts})
 
 
 def _describe(

@@ -1,4 +1,4 @@
-"""Backbones from `study.pretrain`: the record of their pretraining, and warnings about words unknown to the tokenizer.
+"""The record that `study.pretrain` keeps of a backbone's pretraining.
 
 Only this module reads and writes `pretraining.json` in the folder of a pretraining. If the file's field `finished` is
 true, the folder can be used as a backbone. A study copies the field `made` into its plan.
@@ -6,32 +6,15 @@ true, the folder can be used as a backbone. A study copies the field `made` into
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from msgspec import UNSET
-
-from study.plans.resolved_plan import Pretraining, ResolvedPlan
+from study.plans.resolved_plan import Pretraining
 from trainables.atomic_files import write_json
 from trainables.configuration import AtLeastOne, Count
-from trainables.corpora.corpus import classify_corpus
-from trainables.data import glue
-from trainables.data.tasks import TASKS
-from trainables.encoders.backbones import (
-    MINI_BACKBONES,
-    PRETRAINING_FILE,
-    is_folder,
-    local_tokenizer,
-    unknown_share,
-)
+from trainables.encoders.backbones import MINI_BACKBONES, PRETRAINING_FILE, is_folder
 from trainables.pretraining_configuration import PretrainingRow
 from trainables.schema import Configuration, Typed, from_json, to_plain
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-LARGE_SHARE = 0.2  # share of unknown tokens above which a warning is printed
 
 
 class Epoch(Typed, frozen=True, kw_only=True):
@@ -113,44 +96,3 @@ def is_tiny(backbone: str) -> bool:
     """
     made = read_finished_pretraining(backbone)
     return backbone in MINI_BACKBONES if made is None else made.is_tiny
-
-
-def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
-    """List one warning if many words of a task are unknown to the tokenizer, else none.
-
-    Only backbones from `study.pretrain` are checked. Data from the hub are not checked.
-
-    Raises:
-        ValueError: the data are invalid; see `load_split`.
-    """
-    arm, data = plan.arms[0], plan.asked.data  # all arms share the backbone if it is a folder
-    if arm.pretraining is UNSET or glue.classify_data(data) == "hub":
-        return []
-    if classify_corpus(arm.pretraining.corpus) == "generated" and arm.pretraining.is_tiny and data == "mini":
-        return []  # the tokenizer was built from the same generated words
-    name = arm.tokenizer or arm.backbone
-    tokenizer = local_tokenizer(name, texts=lambda: ())
-    texts = {TASKS[task].title: _read_dev_texts(task, data) for task in plan.asked.tasks}
-    return warn_of_unknown(name, tokenizer, texts)
-
-
-def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
-    """List one warning if many words of some texts are unknown to the tokenizer, else none.
-
-    `texts` maps titles, for the warning, to groups of texts.
-    """
-    if tokenizer is None:
-        return []
-    shares = {title: unknown_share(tokenizer, sentences) for title, sentences in texts.items()}
-    large = [f"about {share:.0%} of {title}" for title, share in shares.items() if share > LARGE_SHARE]
-    warning = (
-        f"warning: many words are unknown to the tokenizer of {name}: {', '.join(large)} (share of tokens; the limit "
-        f"is {LARGE_SHARE:.0%}); a word-piece tokenizer knows all words: pass --tokenizer NAME_OR_FOLDER"
-    )
-    return [warning] if large else []
-
-
-def _read_dev_texts(task: str, data: str) -> Iterable[str]:
-    """Read the texts of the dev split."""
-    rows = glue.load_split(TASKS[task], TASKS[task].dev_splits[0], data).texts
-    return (text for row in rows for text in row)

@@ -60,7 +60,6 @@ def pretrained_folder(
     finished: bool = True,
     positions: int = 128,
     conv_kernel_size: int | None = None,
-    texts: Iterable[str] = ("ships wait .",),
 ) -> Path:
     """A folder as `study.pretrain` leaves it, of an ALBERT without real weights."""
     folder.mkdir(parents=True)
@@ -68,7 +67,7 @@ def pretrained_folder(
     own = {} if conv_kernel_size is None else {"conv_kernel_size": conv_kernel_size}
     (folder / "config.json").write_text(json.dumps({"model_type": "albert", **sizes, **own}))
     (folder / "model.safetensors").write_bytes(save({}))
-    word_model(texts).save(str(folder / "tokenizer.json"))
+    word_model(["ships wait ."]).save(str(folder / "tokenizer.json"))
     made = Pretraining(
         objective="mlm",
         corpus="mini",

@@ -160,20 +160,6 @@ def test_real_text_has_the_papers_recipe(tmp_path, corpus):
     assert (request.config.steps, request.config.batch_size, request.config.optimizer) == (125_000, 4096, "lamb")
 
 
-def test_corpus_that_the_tokenizer_does_not_know_is_told(tmp_path):
-    (tmp_path / "words").mkdir()
-    word_model(["ships wait ."]).save(str(tmp_path / "words" / "tokenizer.json"))
-    corpus = write_corpus(tmp_path / "text", random_documents())
-    options = ["mlm", "--corpus", corpus, "--to", "to", "--backbone", "mini-albert"]
-
-    def told(*more: str) -> list[str]:
-        return pretrain.warn_of_unknown_words(pretrain.resolve(pretrain.main.parser().options([*options, *more])))
-
-    (line,) = told("--tokenizer", str(tmp_path / "words"))
-    assert f"words are unknown to the tokenizer of {tmp_path}/words: about 100% of corpus {corpus} (share" in line
-    assert told() == []
-
-
 def command(*arguments: str, module: str = "study.pretrain") -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 

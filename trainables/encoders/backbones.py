@@ -8,22 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.configuration import EncoderConfig
 from trainables.encoders.families import reserved_positions
 from trainables.encoders.sharebert_slices import slices_of
-from trainables.encoders.word_vocabulary import word_model
 from trainables.sources import HUB_SECONDS, Unusable, go_offline_if_unreachable, hash_of_file, hub_errors
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo
-    from tokenizers import Tokenizer
 
 _SMALL: Mapping[str, Any] = {
     "vocab_size": 30522,
@@ -100,8 +97,6 @@ _WEIGHTS = (
 _LIKE_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".index", ".index.json")
 PRETRAINING_FILE = "pretraining.json"  # record of the pretraining; not in fingerprints, because it contains times
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
-_UNKNOWN = ("[UNK]", "<unk>")
-MOST_TEXTS = 1_000  # largest number of texts that `unknown_share` reads
 _MENUS = {
     "backbone": f"a folder, a hub name, {', '.join(UNTRAINED)}",
     "tokenizer": "a folder, a hub name",
@@ -502,26 +497,3 @@ def _find_hub_configuration(name: str) -> Path:
         return Path(hf_hub_download(repository, "config.json", revision=revision))
     except HfHubHTTPError as error:  # for instance because the repository requires a token
         raise ValueError(f"backbone {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
-
-
-def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokenizer | None:
-    """Build a tiny backbone's tokenizer from `texts()`, or read the `tokenizer.json` of a folder.
-
-    Return None for a hub name, or a folder without `tokenizer.json`.
-    """
-    if name in MINI_BACKBONES:
-        return word_model(texts())
-    file = Path(name) / "tokenizer.json"
-    if not is_folder(name) or not file.is_file():
-        return None
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_file(str(file))
-
-
-def unknown_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
-    """Compute the share of unknown tokens, from 0 to 1, in the first `MOST_TEXTS` texts."""
-    unknown = {tokenizer.token_to_id(token) for token in _UNKNOWN} - {None}
-    encoded = tokenizer.encode_batch(list(islice(texts, MOST_TEXTS)), add_special_tokens=False)
-    tokens = [token for encoding in encoded for token in encoding.ids]
-    return sum(token in unknown for token in tokens) / max(1, len(tokens))
