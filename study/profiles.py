@@ -1,12 +1,8 @@
 """Define the profiles, which are named plans. `mini` runs anywhere in minutes; `paper` is the PALBERT paper's protocol.
 
-A profile has a value for every field; options override these values. It also lists the methods of `--method all`. To
-use a profile:
-
-    python -m study.launch --profile NAME
-
-`--dry-run` prints what a profile runs, its expected cost and its differences from the papers. The sources of the scores
-in the comments below are in analysis/published.csv.
+A profile has a value for every field; options override these values. It also lists the methods of `--method all`.
+`--dry-run` prints what a profile runs, its expected cost and its differences from the papers. The papers' scores are in
+analysis/published.csv.
 """
 
 from __future__ import annotations
@@ -34,14 +30,7 @@ MINI = Plan(
 )
 
 # PALBERT's protocol (arXiv:2204.03276, section 4 and table 4): the whole grid, five seeds, median on dev.
-#
-#     ray up cluster.yaml
-#     python -m study.launch --profile paper --method all --task all
-#
-# `--method all` means the rows of the paper's table 2. A grid trial stops after five epochs without improvement, or
-# after 25. Per task, the grid has 12 trials for each of ALBERT with 12 layers, ALBERT with 9, PABEE and PonderNet, and
-# 36 for PALBERT; each method has 5 confirm trials. The paper's medians of five seeds on RTE, with an ALBERT backbone:
-# ALBERT 76.5, PABEE 76.9, PonderNet 74.0, PALBERT 78.3.
+# `--method all` means the rows of the paper's table 2.
 PAPER = Plan(
     profile="paper",
     methods=("palbert",),
@@ -55,9 +44,6 @@ PAPER = Plan(
 )
 
 # PALBERT's ablation (table 1): a grid search for each row, then mean and deviation over five seeds.
-#
-# The grid has 12 trials for ALBERT, PonderNet, `expectation` and row a, and 36 for rows b to d and PALBERT (row e);
-# then each has 5 confirm trials. The table is `tables/ablation.*`, with the paper's number below each row.
 ABLATION = replace(
     PAPER,
     profile="ablation",
@@ -75,15 +61,7 @@ ABLATION = replace(
 )
 
 # ELECTRA-small on GLUE, trained as in lmtuners: RTE and STS-B start from the MNLI model. Median of five seeds on dev.
-#
-#     python -m study.launch --profile electra --method all --name electra-and-alectra
-#
-# The search tries the learning rates of ELECTRA's code, of its re-implementation and, on RTE, of lmtuners
-# (search_spaces/electra_small.py). ELECTRA's README has these dev medians for google/electra-small-discriminator: MNLI
-# 81.3 (matched), RTE 66.7 and STS-B 87.5. There, RTE and STS-B start from the pretrained checkpoint; no source has
-# scores from an MNLI model of that checkpoint. The MNLI model of lmtuners' checkpoint, with 17M parameters, gives 67.1
-# on RTE and 86.1 on STS-B. `study.pretrain electra-rtd`, or `alectra-rtd` for ALECTRA, makes another checkpoint for
-# --backbone FOLDER.
+# No source has scores of google/electra-small-discriminator on RTE and STS-B from an MNLI model.
 ELECTRA = Plan(
     profile="electra",
     methods=("electra-small",),
@@ -98,27 +76,13 @@ ELECTRA = Plan(
 )
 
 # ShareBERT-small, fine-tuned as in jchenghu/sharebert: eight GLUE tasks, one recipe, five seeds.
-#
-#     python -m study.pretrain mlm --corpus hub:wikimedia/wikipedia:20231101.en --to FOLDER
-#     python -m study.launch --profile sharebert --backbone FOLDER
-#
-# The first command pretrains the backbone: 23,000 steps of 4000 examples of 128 tokens
-# (search_spaces/objectives/mlm.py). The original corpus has books as well as Wikipedia. `--method all` adds early-exit
-# methods on the same backbone, each with the grid of its paper. For another size, add to the first command
-#
-#     --backbone sharebert-base --tokenizer google-bert/bert-base-uncased
-#
-# The paper reports 95.5 % of BERT-base's dev scores for ShareBERT-small, with 5M parameters (abstract). No source has
-# scores for each task.
+# `--method all` adds early-exit methods on the same backbone, each with the grid of its paper. The commands to pretrain
+# the backbone are in docs/pretraining.md.
 SHAREBERT = replace(PAPER, profile="sharebert", methods=("sharebert",), baseline="sharebert")
 
 # Four methods on a small pretrained backbone (6 to 12 layers of width 256 to 512), for two processor cores.
-#
-#     python -m study.launch --profile small --backbone FOLDER_OR_HUB_NAME
-#
 # The papers' ranges are for ALBERT-base. A narrower model needs higher learning rates, with a warm-up and clipping. A
 # trial keeps its last epoch, and the search is scored on a slice of train, so that dev is read only for the tables.
-# `--dry-run --probe` measures the time on this machine. No source has scores for this profile.
 SMALL = Plan(
     profile="small",
     methods=("albert", "pabee", "pondernet", "palbert"),

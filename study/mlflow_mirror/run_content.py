@@ -1,30 +1,7 @@
 """Build the content of a study's MLflow runs, as plain data that does not need MLflow.
 
 A study's run is the parent of the runs of its arms (a method on a task). An arm's run is the parent of the runs of its
-trials. The status of a trial's run is:
-
-| trial | MLflow status | tag `status` |
-|---|---|---|
-| completed | FINISHED | `completed` |
-| stopped early by ASHA | FINISHED | `stopped`; the tag `stopped` is `asha` |
-| failed | FAILED | `failed` |
-| interrupted; the next launch resumes it | SCHEDULED | `interrupted` |
-| dropped by the user | KILLED | `dropped` |
-| running | RUNNING | `running` |
-
-An incomplete arm is `failed` if its search ended without a completed trial, or if a confirm trial failed or was
-dropped. Otherwise it is `interrupted` or `waiting`. After a launch, an incomplete study is `failed` if no trial is
-left to run, and `interrupted` otherwise.
-
-A metric `epoch/NAME` has one value per epoch. A metric `NAME` has one value: for the selected epoch or the whole trial.
-For an arm, `score` is the median of the completed confirm trials. Further metrics are the mean score, its confidence
-interval (`mean_score_low`, `mean_score_high`), the standard deviation and the range. A trial first logs `score` as NaN,
-so that MLflow's page "Compare" begins with `score`. Confirm trials with the tag `superseded` do not count.
-
-Users can search for the tags `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is
-`true` for the confirm trials in an arm's score. The tag `best` is `true` for the best of these trials.
-The tags `winner.FIELD` hold the best configuration of an arm. They are not parameters, because a longer search may
-change them. If trials differ in `git_commit`, `versions` or `device`, the tag lists all values.
+trials. docs/mlflow.md describes their statuses, tags and metrics.
 """
 
 from __future__ import annotations
