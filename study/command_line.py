@@ -33,7 +33,7 @@ from msgspec.structs import FieldInfo, fields
 import trainables
 from study.facts.plain_words import print_lines, wrap_line
 from study.own_packages import CONSOLE, PACKAGES, check_not_shadowed
-from study.plans.plan import NAMES_IN_REPOSITORIES, SAMPLED
+from study.plans.plan import NAMES_IN_REPOSITORIES
 from study.plans.ranges import read_value
 from study.storage.addresses import masked
 from trainables import objectives
@@ -44,58 +44,6 @@ T = TypeVar("T", bound=Typed)
 V = TypeVar("V")
 SEVERAL = ("--method", "--task")  # these options take a,b,c
 HELP = "list the common options; with all, list every option"
-_EVERY_EPOCH = ("not needed, because every epoch is evaluated and the best one is kept",)
-_WITHOUT_GPU = ("--gpus-per-trial 0", "CUDA_VISIBLE_DEVICES= before the command")
-# Options in the scripts of PALBERT, transformers and others -> their replacements here. The error for an unknown option
-# suggests the first replacement that the command has, as in "here, --fp16 is --set precision=bfloat16". VALUE is the
-# given value. Fields such as --beta need no entry, because the error suggests --set for every field.
-ELSEWHERE: dict[str, tuple[str, ...]] = {
-    "bf16": ("--set precision=bfloat16",),
-    "cpu": _WITHOUT_GPU,
-    "data_dir": ("--data VALUE", "--corpus VALUE"),
-    "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
-    "early_exit_entropy": (
-        "--set entropy=E, where E is the original value divided by ln(classes); for two classes, 0.1 becomes 0.14",
-    ),
-    "evaluate_during_training": _EVERY_EPOCH,
-    "exit_criteria": (f"{SAMPLED}, if exits are sampled; by default, palbert exits at a threshold",),
-    "fp16": ("--set precision=bfloat16",),
-    "generator_type": ("the objective alectra-rtd:bert-generator",),
-    "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
-    "gradient_accumulation_steps": (
-        "--set batch_size=N, where N counts the examples of a whole step; study.pretrain also has the field "
-        "gradient_accumulation",
-    ),
-    "logging_steps": _EVERY_EPOCH,
-    "model": ("--backbone VALUE; the size base is named albert-base here",),
-    "model_name_or_path": ("--backbone VALUE",),
-    "n_trials": ("--samples VALUE",),
-    "no_cuda": _WITHOUT_GPU,
-    "no_save": ("not available; delete the folder afterwards",),
-    "num_lambda_layers": ("--set num_lambda_layers=N; the value 1 becomes 0, but 2 and 3 keep their meaning",),
-    "num_samples": ("--samples VALUE",),
-    "output_dir": ("--out VALUE", "--to VALUE"),
-    "pabee": ("--method pabee",),
-    "patience": ("--set patience=VALUE for PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
-    "per_device_train_batch_size": ("--set batch_size=VALUE",),
-    "pondering": ("--method palbert or --method pondernet",),
-    "prior_type": ("not available, because the prior is geometric, as in the paper",),
-    "resume_from_checkpoint": ("--continue runs/NAME", "not needed, because the same command resumes the run"),
-    "run_test": ("the command study.submit runs/NAME --method METHOD, after the study",),
-    "save_model": (
-        "not needed, because the models of confirm trials are kept; study.export converts one for transformers",
-    ),
-    "save_steps": _EVERY_EPOCH,
-    "seed": ("--seeds 1, which runs seed 42; --seeds 5 runs the seeds 42 to 46",),
-    "select_at": ("--select-by at:VALUE",),
-    "small": ("--corpus FOLDER with less text, or --set steps=1000", "--profile mini"),
-    "task_name": ("--task VALUE",),
-    "tie_encoder": ("the objective alectra-rtd:tied-encoders",),
-    "tqdm_off": ("not needed, because a progress bar appears only in a terminal",),
-    "train_routine": ("--method berxit, which trains like the routine alternate-lte",),
-    "type": ("--backbone VALUE; a hub name includes its owner, as in albert/albert-base-v2",),
-    "use_cpu": _WITHOUT_GPU,
-}
 
 
 class _Help(argparse.HelpFormatter):
@@ -200,6 +148,8 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
             suggestions = [_suggest(unknown[place:], flags) for place in places]
+            if "--set" in flags:
+                suggestions.append("; docs/coming_from.md translates options and values of other programs")
             self.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(suggestions)}")
         values = vars(known)
         for action in self._actions:
@@ -282,22 +232,21 @@ def _read_number(text: str) -> int | float | str:
 def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
     """Suggest an option of this command for the unknown option `unknown[0]`.
 
-    If the option is known from another program, suggest its replacement: `; here, --num_epochs is --epochs 3`.
-    Otherwise suggest an option with a similar name.
+    If the option is a field, or a field's name in another program, suggest the option for this field: `; here,
+    --num_train_epochs is --epochs 3`. Otherwise suggest an option with a similar name.
     """
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
-    value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
+    if name in ("cpu", "no_cuda", "use_cpu"):
+        return f"; here, {flag} is CUDA_VISIBLE_DEVICES= before the command"
     field = NAMES_IN_REPOSITORIES.get(name, name)
     is_pretraining = "--corpus" in flags
     names = objectives.list_objectives() if is_pretraining else trainables.list_methods()
     load = objectives.load if is_pretraining else trainables.load
-    has_field = any(field in load(each).Config.__struct_fields__ for each in names)
-    as_field = () if not has_field else (f"--{field} VALUE", f"--set {field}=VALUE")
-    for replacement in ELSEWHERE.get(name, as_field):
-        if not replacement.startswith("--") or replacement.split()[0] in flags:
-            return f"; here, {flag} is {replacement.replace('VALUE', value)}"
-    return suggest_nearest(flag, flags)
+    if "--set" not in flags or not any(field in load(each).Config.__struct_fields__ for each in names):
+        return suggest_nearest(flag, flags)
+    value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
+    return f"; here, {flag} is " + (f"--{field} {value}" if f"--{field}" in flags else f"--set {field}={value}")
 
 
 def _list_types(kind: Any) -> Iterator[Any]:
