@@ -20,7 +20,7 @@ from search_spaces._every_method import ATTENTION
 from study.cluster.resources import count_local_gpus
 from study.command_line import Command, argument, option, read_settings
 from study.facts.events import utc_now
-from study.facts.plain_words import clock, print_lines, read_width, wrap_line
+from study.facts.plain_words import print_lines, read_width, wrap_line
 from study.mlflow_mirror.tracking import build_default_uri
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.departures import WIDTH, list_pretraining_departures
@@ -69,7 +69,6 @@ class Options(Typed, frozen=True, kw_only=True):
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     dry_run: Annotated[bool, option("print every value with its origin, and stop")] = False
-    probe: Annotated[bool, option("with --dry-run: run a few steps, and estimate the time")] = False
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,6 @@ class Request:
 
 def run(options: Options) -> int:
     """Pretrain the backbone, or only describe the pretraining (--dry-run); return 0, or 1 if training failed."""
-    if options.probe and not options.dry_run:
-        raise ValueError("--probe requires --dry-run")
     check_not_shadowed(*PACKAGES, path=[str(Path.cwd()), *sys.path])
     tracking_uri, folder = _choose_tracking_uri(options), Path(options.to)
     earlier = _read_earlier(folder)
@@ -104,7 +101,7 @@ def run(options: Options) -> int:
     spec, file = prepare(request, earlier, unchecked)
     _check_processes(request.config, options.processes)
     if options.dry_run:
-        _describe(request, spec, file, unchecked or (), with_probe=options.probe)
+        _describe(request, file, unchecked or ())
         return 0
     from study.pretraining_folder import Job, pretrain  # imports torch, which takes seconds
 
@@ -291,9 +288,7 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
         )
 
 
-def _describe(
-    request: Request, spec: PretrainingSpec, file: PretrainingFile, unchecked: Sequence[str], *, with_probe: bool
-) -> None:
+def _describe(request: Request, file: PretrainingFile, unchecked: Sequence[str]) -> None:
     """Describe the pretraining: its steps, each value with its origin, and the differences from the original recipe."""
     config, output = request.config, sys.stdout
     size = f"{config.steps:,} steps of {config.batch_size} examples"
@@ -313,10 +308,6 @@ def _describe(
         print_lines([f"{NOT_CHECKED}{', '.join(unchecked)}"], output)
     if file.made.steps:
         print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are done")
-    if with_probe:
-        from study.pretraining_folder import measure
-
-        print(f"estimated time on this machine in one process: {clock(measure(spec))} (from a few timed steps)")
     print("nothing was run")
 
 

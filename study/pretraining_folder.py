@@ -59,7 +59,6 @@ from trainables.sources import cache_folder
 
 LOCK = "pretrain.lock"
 PATIENCE = timedelta(hours=1)  # how long processes wait while one tokenises the corpus or writes a state
-_PROBED_STEPS = 5
 
 
 class Job(Typed, frozen=True, kw_only=True):
@@ -131,13 +130,6 @@ def pretrain(job: Job, *, processes: int) -> None:
         raise ValueError(
             f"--to {folder} is in use by another pretraining; choose another folder, or wait until it has ended"
         ) from None
-
-
-def measure(spec: PretrainingSpec) -> float:
-    """Run a few steps, and estimate the seconds that all steps would take in one process on this machine."""
-    run = PretrainingRun(spec, device=Member().device, cache=cache_folder())
-    steps, per_epoch = (int(str(spec.config[name])) for name in ("steps", "steps_per_epoch"))
-    return run.measure_epoch_seconds(steps=_PROBED_STEPS) * steps / min(steps, per_epoch)
 
 
 def _work(job: Job, member: Member) -> None:

@@ -81,7 +81,6 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--processes", "3"], "3 processes cannot share 32 examples evenly (batch_size 32 divided by"),
         (["mlm", "--processes", "32"], "--processes is 32; allowed: at most "),
         (["mlm", "--seed", "-1"], "--seed is -1; allowed: a whole number >= 0"),
-        (["mlm", "--probe"], "--probe requires --dry-run"),
         (["mlm", "--tracking-uri", "folder"], "--tracking-uri is folder; allowed: "),
     ],
 )

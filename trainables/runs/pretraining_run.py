@@ -186,21 +186,6 @@ class PretrainingRun:
         with naming_memory_errors(size), self._computing():
             return self._model.scores(self._make_batch(part) for part in parts)
 
-    def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch and its evaluation, by timing `steps` steps and one evaluation.
-
-        The steps change the model, so the run must be discarded afterwards.
-        """
-        self._model.train()
-        self._step(0)  # untimed, because the first step has one-time costs
-        began = time.monotonic()
-        for step in range(1, steps + 1):
-            self._step(step)[0].item()
-        trained = time.monotonic()
-        self.held_out_scores()
-        wanted = min(self._config.steps_per_epoch, self._config.steps)
-        return (trained - began) / steps * wanted + time.monotonic() - trained
-
     def content(self) -> Content:
         """Return fingerprints of the corpus, tokens, backbone and tokenizer that this process has read."""
         spec = self.spec

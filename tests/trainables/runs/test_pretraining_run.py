@@ -218,8 +218,3 @@ def test_bad_input_is_refused_in_one_line(corpus, cache, tmp_path) -> None:
         with pytest.raises(Unavailable, match=message) as caught:
             PretrainingRun(spec, cache=cache)
         assert "\n" not in str(caught.value)
-
-
-def test_an_epoch_can_be_measured(corpus, cache) -> None:
-    run = PretrainingRun(pretraining_spec("mlm", corpus), cache=cache)
-    assert run.measure_epoch_seconds(steps=1) > 0
