@@ -324,8 +324,8 @@ def _estimate_epochs_left(progress: StudyProgress, arm: ArmProgress, steps: Mapp
 def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
     """Estimate how many epochs a trial of this arm and phase runs before it stops.
 
-    The estimate is a mean over the arm's ended trials. The expectation before the study counts as one more trial, and
-    failed trials do not count.
+    The estimate is a mean over the arm's ended trials, without failed ones. The number that was expected before the
+    study counts as one more trial.
     """
     samples, expected = arm.arm.samples, float(arm.arm.epochs)
     if phase == "search" and samples:

@@ -233,8 +233,8 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
     """Write the study's plan to `plan.json`.
 
-    A finished study that already has this file is left unchanged. Any other finished study loses its dev table and its
-    result (`ANSWER`).
+    A finished study that already has this file is left unchanged. If a finished study lacks it, the study's dev table
+    and result (`ANSWER`) are deleted.
     """
     if is_over:
         has_file = (study.folder / PLAN).exists()

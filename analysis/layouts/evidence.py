@@ -112,13 +112,13 @@ class Evidence:
 
     @cached_property
     def not_above_constant(self) -> dict[Place, float]:
-        """Score of the best constant answer, for each cell that is not shown to beat it."""
+        """For each cell that is not shown to beat the best constant answer, the score of that answer."""
         cells, samples = self.cells_by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
 
     @property
     def nothing_found(self) -> dict[Place, float]:
-        """Score of the best constant answer, for each cell in which no search trial beat it."""
+        """For each cell without a search trial above the best constant answer, the score of that answer."""
         return {p: c for p, c in self._constants.items() if has_found_nothing(self.cells_by_place[p], c)}
 
     @cached_property

@@ -326,6 +326,6 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
 
 
 def select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
-    """Choose the published rows that have the backbone of one of our rows."""
+    """Choose the published rows with a backbone that our rows use too."""
     backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
     return tuple(other for other in published if other.backbone in backbones)

@@ -195,7 +195,7 @@ def list_latencies(cell: Cell) -> list[Latency]:
 def milliseconds(cell: Cell, batch_size: int) -> float | None:
     """Compute the inference time per example, as the median over seeds; return None if no model was timed.
 
-    Only a few examples are timed. Their time is scaled to the mean layers of all dev examples.
+    Only a few examples are timed. Their time is scaled to the mean number of layers that all dev examples run.
     """
     times = []
     for record in cell.records:
@@ -285,7 +285,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
 
 def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Divide the sum of the depths by the sum of the mean layers; return None if no cell has both numbers.
+    """Divide the total depth by the total mean layers of the cells that have both; return None if there are none.
 
     Args:
         facts: `speed_facts` of each cell.

@@ -55,7 +55,7 @@ class Exits:
 
 
 def read_exits(cell: Cell) -> Exits | None:
-    """Read the exits of a cell's models; without the predictions of every seed, leave out sweeps and shares.
+    """Read the exits of a cell's models; leave out sweeps and shares if any seed lacks predictions.
 
     Returns:
         None if the cell has no records, or a record lacks its mean layers.

@@ -69,7 +69,7 @@ class WorkerKind:
     most: int  # maximum number of these nodes
 
     def is_one(self, resources: Mapping[str, float]) -> bool:
-        """Check if a node has the CPUs and GPUs of this kind; if the kind lists none, any CPU or GPU is enough."""
+        """Check if a node has the listed CPUs and GPUs; if none are listed, any CPU or GPU is enough."""
         wanted = {name: self.resources[name] for name in ("CPU", "GPU") if self.resources.get(name)}
         if not wanted:
             return bool(resources.get("CPU") or resources.get("GPU"))

@@ -72,7 +72,7 @@ class ArmProgress:
 
     @property
     def confirm_trials_to_start(self) -> int:
-        """The number of confirm trials still to start. While the arm's search continues, all confirm trials count."""
+        """The number of confirm trials still to start. None starts before the arm's search is over."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
 
     @property

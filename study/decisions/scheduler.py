@@ -114,7 +114,7 @@ class Scheduler:
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
 
     def find_reopenable(self, *, asked: bool) -> dict[str, Reopening]:
-        """Map the key of each failed trial that should run again to the reason; see `reopen_failed`."""
+        """Find the failed trials that should run again, and map each key to the reason; see `reopen_failed`."""
         launched = {arm.arm.name for arm in self.progress.launched}
         failures = [record for record in self.progress.failures if record.arm in launched]
         reasons = {record.key: "asked" if asked else find_change(record, self.provenance) for record in failures}

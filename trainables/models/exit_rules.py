@@ -81,7 +81,7 @@ class ExitRule(ABC):
         return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Make the state before layer 1; `logits` come from layer 1, (batch, labels)."""
+        """Make the initial state. Its shape and device are those of `logits`, (batch, labels)."""
         return {}
 
     @abstractmethod

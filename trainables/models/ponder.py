@@ -71,7 +71,7 @@ class PonderModel(EarlyExitModel):
         return {"loss": task_loss + self.config.beta * kl, "task_loss": task_loss, "kl": kl}
 
     def heads_until_truncation(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Compute the class logits (computed, batch, labels) and λ logits (computed, batch) of the first layers.
+        """Compute the class logits, (layers, batch, labels), and the λ logits, (layers, batch), of the first layers.
 
         Computation stops when every example's posterior is truncated. This is checked every `LAYERS_PER_LOOK` layers.
         """

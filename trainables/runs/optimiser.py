@@ -87,7 +87,7 @@ class Optimiser:
         return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state` returned."""
+        """Restore the optimiser from the result of the method `state`."""
         self._optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
 
