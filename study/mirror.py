@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import shlex
-import socket
 import sys
 import time
 from collections import defaultdict
@@ -59,17 +58,27 @@ POLL_SECONDS = 1.0
 LIVE_SECONDS = 5.0  # minimum time between two updates of MLflow while the study runs
 SHARE = 0.1  # maximum share of the time that is spent on updates of MLflow
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/[!.]*",), "pictures": ("pictures/[!.]*",)}
-PORT = 5000  # default port of `mlflow ui`
 
-BEST, ARMS = "Best run of each arm", "Median score of each arm"
-SEEDS, FAILURES = "Score of each seed", "Failed trials"
 # Search and sort order of each link to MLflow's page. In the default order, by time, MLflow folds the trials into their
 # arms, which hides the failed trials.
 LINKS = {
-    ARMS: {"searchFilter": "tags.level = 'arm'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
-    BEST: {"searchFilter": "tags.best = 'true'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
-    SEEDS: {"searchFilter": "tags.counts = 'true'", "orderByKey": "tags.`arm`", "orderByAsc": "true"},
-    FAILURES: {
+    "Median score of each arm": {
+        "searchFilter": "tags.level = 'arm'",
+        "orderByKey": "metrics.`score`",
+        "orderByAsc": "false",
+    },
+    "Best run of each arm": {
+        "searchFilter": "tags.best = 'true'",
+        "orderByKey": "metrics.`score`",
+        "orderByAsc": "false",
+    },
+    "Score of each seed": {
+        "searchFilter": "tags.counts = 'true'",
+        "orderByKey": "tags.`arm`",
+        "orderByAsc": "true",
+        "compareRunsMode": "CHART",  # a bar for each run
+    },
+    "Failed trials": {
         "searchFilter": "tags.level = 'trial' AND attributes.status = 'FAILED'",
         "orderByKey": "tags.`arm`",
         "orderByAsc": "true",
@@ -241,42 +250,13 @@ def browse(mirrored: Mirror) -> list[str]:
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
         return []
     if uri.startswith("http"):
-        server, served = masked(uri).rstrip("/"), masked(uri)
+        server = served = masked(uri).rstrip("/")
     else:
-        port = free_port()
-        server = f"http://127.0.0.1:{port}"
-        served = f"{python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}" + f" --port {port}" * (port != PORT)
+        server, served = "http://127.0.0.1:5000", f"{python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}"
     page = f"{server}/#/experiments/{quote(mirrored.tracking.experiment_id)}/runs"
-    progress = mirrored.progress()
-    return [
-        f"browse:      {served}",
-        *(f"  {name + ':':<31}{page}?{query(name)}" for name in links_with_runs(progress)),
-        f"  {'One arm:':<31}tags.arm = '{progress.plan.arms[0].name}'",
-    ]
-
-
-def query(name: str) -> str:
-    """Format the URL parameters of the link called `name`, for MLflow's view "Model training"."""
-    chart = {"compareRunsMode": "CHART"} if name == SEEDS else {}  # a bar for each run
-    return urlencode({"workflowType": "machine_learning", **LINKS[name], **chart}, quote_via=quote)
-
-
-def links_with_runs(progress: StudyProgress) -> list[str]:
-    """List the names of the links that find at least one run."""
-    is_confirmed = any(arm.confirmed for arm in progress.arms)
-    has_failed = any(trial.record and trial.record.status == "failed" for trial in progress.facts.trials.values())
-    shown = {BEST: is_confirmed, ARMS: True, SEEDS: is_confirmed, FAILURES: has_failed}
-    return [name for name in LINKS if shown[name]]
-
-
-def free_port() -> int:
-    """Find the first free port from MLflow's default, 5000, upwards. On macOS, AirPlay may use port 5000."""
-    for port in range(PORT, PORT + 100):
-        with socket.socket() as client:
-            client.settimeout(1.0)
-            if client.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-    return PORT
+    fields = {"workflowType": "machine_learning"}  # MLflow's view "Model training"
+    links = {name: f"{page}?{urlencode({**fields, **link}, quote_via=quote)}" for name, link in LINKS.items()}
+    return [f"browse:      {served}", *(f"  {name + ':':<31}{link}" for name, link in links.items())]
 
 
 # ---- the command

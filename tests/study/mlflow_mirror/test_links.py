@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +14,14 @@ from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_server import Server
 from helpers.mlflow_stores import free_port, planned, stored_runs
 
-from study import mirror as mirroring
 from study.facts.study_folder import BROWSE
 from study.launch import browse
-from study.mirror import ARMS, BEST, FAILURES, LINKS, SEEDS, links_with_runs, main, mirror
-from study.mlflow_mirror.tracking import build_default_uri
-from study.status import read_progress
+from study.mirror import LINKS, main, mirror
+from study.mirror import browse as browse_lines
 
 pytestmark = pytest.mark.slow
+
+ARMS, BEST, SEEDS, FAILURES = LINKS
 
 BETTER = CONFIG | {"learning_rate": 5e-05}
 
@@ -145,14 +144,11 @@ def test_trials_follow_an_arm_that_is_made_again(journal: MadeJournal, uri: str)
     assert parents == {after["palbert/rte"].info.run_id}
 
 
-def test_launch_prints_links_into_its_own_store(
-    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mirroring, "free_port", lambda: 5000)
+def test_launch_prints_links_into_its_own_store(journal: MadeJournal, uri: str) -> None:
     assert browse(journal.folder, None) == []  # nothing is mirrored yet
     shutil.move(uri.removeprefix("sqlite:///"), journal.folder)
     assert main([str(journal.folder)]) == 0
-    served, *lines, one_arm = browse(journal.folder, None)
+    served, *lines = browse(journal.folder, None)
     assert served.startswith("browse: ") and "mlflow ui --backend-store-uri sqlite:///" in served
     assert [line.strip().partition(":")[0] for line in lines] == [ARMS, BEST, SEEDS, FAILURES]
     page = "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning&"
@@ -161,34 +157,12 @@ def test_launch_prints_links_into_its_own_store(
         fields = {field: values[0] for field, values in parse_qs(query).items()}
         assert fields.items() >= LINKS[name.strip().rstrip(":")].items()
         assert fields.get("compareRunsMode") == ("CHART" if SEEDS in name else None)
-    condition = one_arm.partition(": ")[2].strip()
-    searched = {"searchFilter": condition, "orderByKey": "attributes.start_time", "orderByAsc": "true"}
-    wanted = ["palbert/rte", *(letter * 16 for letter in "abfcd")]
-    assert sorted(found(build_default_uri(journal.folder), searched)) == sorted(wanted)
-
-
-def test_links_have_the_next_free_port(journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mirrored = mirror(journal.folder, uri)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr(mirroring, "PORT", taken.getsockname()[1])
-        served, first, *_ = mirroring.browse(mirrored)
-        port = int(served.rpartition(" --port ")[2])
-        assert port > taken.getsockname()[1] and f"http://127.0.0.1:{port}/#/" in first
-
-
-def test_no_link_opens_an_empty_page(tmp_path: Path) -> None:
-    journal = planned(tmp_path / "mine")
-    journal.begin()
-    journal.whole_trial("a" * 16, [0.5, 0.7])
-    assert links_with_runs(read_progress(journal.folder)) == [ARMS]
-    journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm")
-    assert links_with_runs(read_progress(journal.folder)) == [ARMS, BEST, SEEDS]
 
 
 def test_password_of_a_server_is_in_no_link(journal: MadeJournal, uri: str) -> None:
     mirrored = mirror(journal.folder, uri)
     mirrored.uri = "http://anna:secret@host:5000"
-    served, first, *_ = mirroring.browse(mirrored)
+    served, first, *_ = browse_lines(mirrored)
     assert served == "browse:      http://anna:***@host:5000"
     assert first.split()[-1].startswith("http://anna:***@host:5000/#/experiments/1/runs?")
 
