@@ -1,19 +1,16 @@
 """Check that this machine, or every node of a Ray cluster, is ready for a study: `python -m study.doctor`.
 
-Checks packages, Ray, code, clocks, GPUs, data, storage and tracking, and prints a remedy for each fault.
+Checks Ray, code, clocks, GPUs, data, storage and tracking, and prints a remedy for each fault.
 The exit status is 0 if everything is ready, 1 if there are faults, and 2 if an option is invalid.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import shutil
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -40,8 +37,7 @@ from trainables.configuration import NotNegative
 from trainables.data import glue
 from trainables.schema import Typed
 
-PROJECT = "glue-exit-study"
-SHOWN = ("ray", "torch", "transformers", "datasets", "optuna")
+SHOWN = ("python", "ray", "torch", "transformers", "datasets", "optuna")
 LITTLE_SPACE_GB = 10.0
 NODE_SECONDS = 180.0  # a node may have to import torch from a slow disk
 CLOCK_SECONDS = 60.0  # largest clock error that logs, tokens and signed requests tolerate
@@ -72,33 +68,10 @@ class Finding:
     is_fault: bool = False
 
 
-def check_packages() -> Finding:
-    """Check that every dependency of the project is installed in an allowed version."""
-    faults = [fault for text in _list_requirements() if (fault := _describe_missing(text))]
-    if faults:
-        return Finding("packages", f"{'; '.join(faults)}: run pip install -c constraints.txt -e .", True)
+def list_packages() -> Finding:
+    """List the versions of Python and of the most important packages."""
     shown = [f"{name} {version.partition('+')[0]}" for name, version in versions().items() if name in SHOWN]
-    return Finding("packages", f"python {platform.python_version()}, {', '.join(shown)}")
-
-
-def _list_requirements() -> list[str]:
-    """List the project's required dependencies, from pyproject.toml or else from the installed package."""
-    checkout = Path(__file__).parents[1] / "pyproject.toml"
-    if checkout.exists():
-        return list(tomllib.loads(checkout.read_text())["project"]["dependencies"])
-    return [text for text in importlib.metadata.requires(PROJECT) or [] if "extra ==" not in text]
-
-
-def _describe_missing(requirement: str) -> str | None:
-    from packaging.requirements import Requirement
-
-    wanted = Requirement(requirement)
-    try:
-        version = importlib.metadata.version(wanted.name)
-    except importlib.metadata.PackageNotFoundError:
-        return f"{wanted.name} is not installed"
-    fits = wanted.specifier.contains(version, prereleases=True)
-    return None if fits else f"{wanted.name} has version {version}, but the project needs {wanted.specifier}"
+    return Finding("packages", ", ".join(shown))
 
 
 def check_gpus(expected: float) -> Finding:
@@ -185,9 +158,9 @@ def find_existing(storage: str) -> str:
 
 
 def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
-    """Run the checks that must run on the node itself: packages, GPUs, data and storage."""
+    """Run the checks that must run on the node itself: GPUs, data and storage."""
     return [
-        _run_check("packages", check_packages),
+        list_packages(),
         _run_check("GPUs", partial(check_gpus, gpus)),
         _run_check("data", partial(check_data, data)),
         _run_check("storage", partial(check_storage, storage, marker)),
@@ -220,18 +193,20 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
 
     The checks begin when a worker of each kind has joined the cluster, or after `wait_minutes`.
     """
-    import ray
-
-    from study.cluster.ray_cluster import ANY, await_workers, ray_cluster
-
     place = f"the cluster at {address}" if address else "this machine"
     with ExitStack() as stack:
         try:
+            import ray
+
+            from study.cluster.ray_cluster import ANY, await_workers, ray_cluster
+
             stack.enter_context(ray_cluster(address))
         except Exception as error:  # noqa: BLE001  # Ray raises anything
             reason = str(error).strip().partition("\n")[0]
-            advice = "check the state of the cluster (ray status), its address and its version of Ray"
-            yield Finding("Ray", f"{reason}: {advice if address else 'read the logs of Ray'}", True)
+            advice = "read the logs of Ray, or reinstall the project"
+            if address:
+                advice = "check the state of the cluster (ray status), its address and its version of Ray"
+            yield Finding("Ray", f"{reason}: {advice}", True)
             return
         absent = await_workers(minutes=wait_minutes, say=lambda line: print(line, file=sys.stderr, flush=True))
         nodes = _list_nodes()
@@ -322,10 +297,7 @@ def run(options: Options) -> int:
 
 
 def _check_all(options: Options, storage: str, tracking: str | None) -> Iterator[Finding]:
-    packages = check_packages()
-    yield packages
-    if packages.is_fault:
-        return  # other checks would fail for the same reason
+    yield list_packages()
     data, minutes = glue.make_absolute(options.data), options.wait_minutes
     yield from check_cluster(options.address, data=data, storage=storage, wait_minutes=minutes)
     if tracking is not None:
