@@ -52,7 +52,7 @@ SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules table-exit_settings "
     "table-guarantees picture-exit-layers",
     "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
-    "Compute": "table-compute table-compute_of_arms",
+    "Compute": "table-compute",
     "Checklist": "table-checklist table-data",
 }
 

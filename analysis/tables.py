@@ -41,7 +41,6 @@ LAYOUTS = (
     certainty_tables.search_repeats_table,
     cost_tables.equal_compute_table,
     cost_tables.compute_table,
-    cost_tables.compute_of_arms_table,
     checklist.data_table,
     certainty_tables.scores_on_test_table,
     paper_tables.ablation_table,

@@ -181,7 +181,7 @@ def _describe_mean_times(evidence: Evidence) -> str:
     for label, cell in evidence.cells:
         seconds.setdefault(label, []).extend(record.wall_seconds for record in cell.records)
     means = [f"{label} {fmean(times) / SECONDS['min']:.3g} min" for label, times in seconds.items() if times]
-    return f"mean wall-clock time of a confirm trial: {', '.join(means)}; tables/compute_of_arms.md has all arms' times"
+    return f"mean wall-clock time of a confirm trial: {', '.join(means)}"
 
 
 def _describe_data_source(studies: list[Study]) -> tuple[bool, str]:

@@ -376,35 +376,6 @@ def compute_table(evidence: Evidence) -> Table:
     )
 
 
-def compute_of_arms_table(evidence: Evidence) -> Table:
-    """Tabulate the compute of each arm's search trials and confirm trials."""
-    arms = [spent for entry in costs.row_ledger(evidence.rows) for spent in entry.spent]
-    longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
-    lines = [
-        (
-            spent.arm,
-            {
-                "phase": spent.phase,
-                "epochs": str(spent.epochs),
-                "examples": f"{spent.train_examples:,}",
-                "training": costs.format_time(spent.train_seconds, longest),
-                "evaluation": costs.format_time(spent.eval_seconds, longest),
-                "wall clock": costs.format_time(spent.wall_seconds, longest),
-                "GPU": costs.format_time(spent.gpu_seconds, longest),
-                "trials": format_counts(spent.trials),
-            },
-        )
-        for spent in arms
-    ]
-    return text_table(
-        "compute_of_arms",
-        title="Compute of each arm and phase",
-        first_column="arm",
-        lines=lines,
-        caption="Each training example is counted once per epoch.",
-    )
-
-
 def equal_compute_table(evidence: Evidence) -> Table | None:
     """Tabulate the expected best score of each search within the cost of the task's cheapest search.
 

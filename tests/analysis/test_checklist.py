@@ -59,7 +59,7 @@ def test_every_answer_is_asked_for_by_an_item(study: Path) -> None:
 def test_every_table_that_is_evidence_is_written(study: Path, written: dict[str, Table]) -> None:
     text = (study / "tables" / "checklist.md").read_text()
     named = set(re.findall(r"tables/(\w+)\.md", text))
-    assert named >= {"dev", "data", "compute", "compute_of_arms", "winners"}
+    assert named >= {"dev", "data", "compute", "winners"}
     assert named <= written.keys()
 
 
