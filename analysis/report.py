@@ -27,7 +27,7 @@ from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.tables import tabulate, write_files
-from analysis.written_by import sealed_page, version
+from analysis.written_by import version
 from study.command_line import Command, argument
 from study.facts.plain_words import counted
 from study.facts.record import Record
@@ -91,7 +91,7 @@ def report_files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[
     images = {picture.name: render_image(picture.figure, "svg") for picture in made}
     files = {f"pictures/{name}.svg": image for name, image in images.items()}
     files |= {f"pictures/{picture.name}.pdf": render_image(picture.figure, "pdf") for picture in made}
-    return files | {PAGE: sealed_page(report_page(study, evidence, tables, made, images), PAGE, files)}
+    return files | {PAGE: report_page(study, evidence, tables, made, images).encode()}
 
 
 def report_page(

@@ -12,16 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
-
 from analysis.answer import answer
 from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.table import Table, select
 from analysis.studies.load import Study, load_studies
-from analysis.written_by import FILE as SEAL
-from analysis.written_by import Seal
+from analysis.written_by import version
 from study.command_line import Command, argument, option, read_pair
 from study.facts.plain_words import format_markdown
 from study.storage.addresses import check_folder, make_writable
@@ -50,6 +47,7 @@ LAYOUTS = (
 
 TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)] + ["checklist"]
 ANSWER = "answer.md"
+WRITTEN_BY = "written_by.json"  # the version that wrote the tables
 
 
 class IncompleteTablesError(ValueError):
@@ -102,9 +100,9 @@ def write_files(tables: list[Table], out: Path) -> None:
 
 
 def render_files(tables: list[Table]) -> dict[str, bytes]:
-    """Render all files of a folder of tables, including the seal (version and SHA-256); return name -> content."""
+    """Render all files of a folder of tables, including the version that writes them; return name -> content."""
     files = {name: text.encode() for table in tables for name, text in table_files(table).items()}
-    return files | {SEAL: msgspec.json.encode(Seal.of(files)) + b"\n"}
+    return files | {WRITTEN_BY: json.dumps({"version": version()}).encode() + b"\n"}
 
 
 def table_files(table: Table) -> dict[str, str]:

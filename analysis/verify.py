@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -28,9 +29,8 @@ from analysis.layouts.table import Table
 from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
-from analysis.tables import make_tables, render_files, tabulate
-from analysis.written_by import FILE as SEAL
-from analysis.written_by import Seal, find_other_numbers, read_cells, seal_of_folder, seal_of_page
+from analysis.tables import WRITTEN_BY, make_tables, render_files, tabulate
+from analysis.written_by import version
 from study.command_line import Command, argument, option
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted, joined
@@ -51,16 +51,21 @@ from trainables.configuration import Count
 from trainables.schema import Typed, to_plain
 
 TABLES, REPORT = "tables", (PAGE, "pictures/*")
+VERSIONS = {  # file that names the version which wrote the tables or the report -> where it names the version
+    WRITTEN_BY: re.compile(rb'"version": ?"(.*?)"'),
+    PAGE: re.compile(rb'<meta name="generator" content="glue-exit-study (.*?)">'),
+}
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
 PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study may change these paths
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
-    "The exit status is 0 if everything agrees, 1 if something differs, and 2 for bad usage. The command compares the "
-    "plan, the journal, predictions, model descriptions, tables, pictures and the report. With --again it also runs "
-    "stored models and compares their predictions. With --against it also compares the runs in MLflow. It never "
-    "compares mlflow.db, records.jsonl, optuna.journal and logs. It compares models at a URI only with --again. "
-    "Agreement does not prove that the study ran, because a whole folder can be invented. Stronger evidence is a "
-    "stored model that reproduces its predictions, or an MLflow that the author could not change."
+    "The exit status is 0 if everything compared agrees, 1 if something differs, and 2 for bad usage. The command "
+    "compares the plan, the journal, predictions, model descriptions, tables, pictures and the report. It does not "
+    "compare tables or a report that another version wrote, and says so. With --again it also runs stored models and "
+    "compares their predictions. With --against it also compares the runs in MLflow. It never compares mlflow.db, "
+    "records.jsonl, optuna.journal and logs. It compares models at a URI only with --again. Agreement does not prove "
+    "that the study ran, because a whole folder can be invented. Stronger evidence is a stored model that reproduces "
+    "its predictions, or an MLflow that the author could not change."
 )
 # Largest tolerated difference of a logit, because processors differ: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
@@ -95,7 +100,8 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
     drawn = _draw_models(study, confirmed, again)
     lines += [*compare_predictions(study, confirmed), *compare_models(study, confirmed)]
     if (folder / TABLES).is_dir():
-        lines += compare_tables(folder / TABLES, [folder], lambda: tabulate(evidence))
+        made_by = f"python -m analysis.tables {folder}"
+        lines += compare_tables(folder / TABLES, lambda: tabulate(evidence), made_by=made_by)
     if report := _read_files(folder, *REPORT):
         made_by = f"python -m analysis.report {folder}"
         lines += _compare_files(
@@ -273,9 +279,8 @@ def _message(done: subprocess.CompletedProcess[str]) -> str:
 # ---- tables, pictures and report
 
 
-def compare_tables(out: Path, folders: list[Path], make: Callable[[], list[Table]]) -> list[str]:
+def compare_tables(out: Path, make: Callable[[], list[Table]], *, made_by: str) -> list[str]:
     """Find files of tables that are missing, superfluous, or different from the tables that `make` returns."""
-    made_by = " ".join(["python -m analysis.tables", *map(str, folders)])
     return _compare_files("the tables", out, _read_files(out, "*"), lambda: render_files(make()), made_by=made_by)
 
 
@@ -285,11 +290,16 @@ def _read_files(folder: Path, *patterns: str) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else b"" for path in paths}
 
 
-def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
-    """Split files into their seal (version and SHA-256) and the files without the seal."""
-    if found := seal_of_page(files.get(PAGE, b"")):
-        return found[0], {**files, PAGE: found[1]}
-    return seal_of_folder(files), {name: content for name, content in files.items() if name != SEAL}
+def _find_other_version(files: Mapping[str, bytes]) -> str | None:
+    """Return the version that wrote these tables or this report, or None if the files do not name another version."""
+    for name, pattern in VERSIONS.items():
+        if (found := pattern.search(files.get(name, b""))) and found[1] != version().encode():
+            return found[1].decode(errors="replace")
+    return None
+
+
+def _describe_uncompared(wrote: str, made_by: str) -> str:
+    return f"version {wrote} wrote these files, so they were not compared; {made_by} writes them again"
 
 
 def _compare_files(
@@ -297,22 +307,14 @@ def _compare_files(
 ) -> list[str]:
     """Find files that are missing, superfluous, or different from those that `make` returns.
 
-    If another version of this package wrote the files, only their seal and the numbers in table cells are checked.
+    Files that another version wrote are not compared, because it may write the same results differently.
     """
+    if _find_other_version(there):
+        return []
     try:
         files = make()
     except Exception as error:  # noqa: BLE001  changed predictions may fail anywhere in the statistics
         return [f"{what} cannot be recomputed: {error}"]
-    seal, unsealed = _seal(there)
-    if seal and seal.is_of_another_version:
-        where = f"{folder / PAGE if PAGE in there else folder}"
-        if not seal.holds(unsealed):
-            return [f"{where} was edited since version {seal.version} wrote it; {made_by} writes it again"]
-        pages = [[own[name] for name in own if name.endswith(".html")] for own in (unsealed, files)]
-        numbers = find_other_numbers(*map(read_cells, pages))
-        return [f"{where}, written by version {seal.version}: {line}" for line in numbers]
-    if seal is None:
-        files.pop(SEAL, None)  # without a seal, every byte is compared
     lines = [f"{folder / name} is missing; {made_by} writes it" for name in files if name not in there]
     for name, content in there.items():
         if name not in files:
@@ -387,10 +389,14 @@ def run(options: Options) -> int:
     if options.tables is not None:
         if not any(statuses):
             load_studies(folders)  # studies that agree but cannot stand in one table are bad usage, not a difference
+        out, separate = Path(options.tables), ["--separate"] * options.separate
+        made_by = " ".join(["python -m analysis.tables", *options.studies, "--out", options.tables, *separate])
         lines = compare_tables(
-            Path(options.tables), folders, lambda: make_tables(load_studies(folders), separate=options.separate)
+            out, lambda: make_tables(load_studies(folders), separate=options.separate), made_by=made_by
         )
-        statuses.append(_print(options.tables, lines, "the tables agree with the studies"))
+        wrote = _find_other_version(_read_files(out, WRITTEN_BY))
+        agreement = _describe_uncompared(wrote, made_by) if wrote else "the tables agree with the studies"
+        statuses.append(_print(options.tables, lines, agreement))
     return max(statuses)
 
 
@@ -403,19 +409,16 @@ def _print(name: str, lines: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """Describe a study without differences: its compared parts, its missing parts, and its journal's digest."""
+    """Describe a study without differences: its compared, missing and uncompared parts, and its journal's digest."""
     written = {TABLES: _read_files(folder / TABLES, "*"), "report": _read_files(folder, *REPORT)}
     has = {"predictions": (folder / "predictions").is_dir()} | {name: bool(files) for name, files in written.items()}
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study lacks them: {', '.join(absent)}" if absent else ""
-    present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
-    agreement = f"{joined(present)} agree{unchecked}\njournal: {compute_journal_digest(folder).describe()}"
-    for name, files in written.items():
-        if (seal := _seal(files)[0]) and seal.is_of_another_version:
-            agreement += (
-                f"\n{name}: version {seal.version} wrote these files, so only their seal (version and SHA-256) and the "
-                f"numbers in their cells were compared; python -m study.rebuild {folder} writes them again"
-            )
+    others = {name: wrote for name, files in written.items() if (wrote := _find_other_version(files))}
+    compared = ["plan", "journal", *(name for name, is_there in has.items() if is_there and name not in others)]
+    agreement = f"{joined(compared)} agree{unchecked}\njournal: {compute_journal_digest(folder).describe()}"
+    for name, wrote in others.items():
+        agreement += f"\n{name}: {_describe_uncompared(wrote, f'python -m study.rebuild {folder}')}"
     return agreement
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,9 @@ import pytest
 from helpers.edited_studies import edit_events, has
 from helpers.launched_studies import launch, launched_study, mini_plan
 
-from analysis.pictures.picture import render_image
 from analysis.report import write_report
 from analysis.tables import write_tables
 from analysis.verify import main, verify
-from analysis.written_by import UNSEALED, Seal, seal_of_page
 from study.facts.events import FILE, EpochReported, LaunchBegan, read_events
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
@@ -317,7 +314,7 @@ def test_edit_of_report_or_picture_is_found(study: Path) -> None:
     write_report(study)
     assert verify(study) == []
     page, picture = study / "report.html", study / "pictures" / "seeds.svg"
-    replace_in(page, "palbert", "parbert")  # not a digit: the version beside the seal is a hash
+    replace_in(page, "palbert", "parbert")
     picture.write_bytes(picture.read_bytes()[:-1])
     (study / "pictures" / "old.svg").write_text("")
     drift = verify(study)
@@ -348,14 +345,13 @@ OTHER = "0.0.9, sources 00000000, matplotlib 3.9.0"
 
 @pytest.fixture(scope="module")
 def made_by_another_version(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The study with tables and report in other words and another style."""
+    """The study with tables and report in other words."""
     study = shutil.copytree(made, tmp_path_factory.mktemp("other") / "s")
     with pytest.MonkeyPatch.context() as other:
-        for module in ("analysis.written_by", "analysis.report"):
+        for module in ("analysis.tables", "analysis.report"):
             other.setattr(f"{module}.version", lambda: OTHER)
         other.setattr("analysis.report.headline", lambda *_: "Other words.")
         other.setattr("analysis.layouts.rendering.NOTES_SHOWN", 99)
-        other.setattr("analysis.report.render_image", lambda figure, ending: render_image(figure, ending) + b"\n")
         write_report(study)
     return study
 
@@ -365,50 +361,29 @@ def of_another_version(made_by_another_version: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made_by_another_version, tmp_path / "s")
 
 
-def test_words_and_style_of_another_version_are_no_drift(
+def test_files_of_another_version_are_not_compared(
     of_another_version: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert verify(of_another_version) == []
-    assert main([str(of_another_version)]) == 0
-    _, _, *lines = capsys.readouterr().out.splitlines()
-    held = (
-        f"version {OTHER} wrote these files, so only their seal (version and SHA-256) and the numbers in "
-        f"their cells were compared; python -m study.rebuild {of_another_version} writes them again"
-    )
-    assert lines == [f"{name}: {held}" for name in ("tables", "report")]
+    study = of_another_version
+    assert main([str(study)]) == 0
+    first, _, *lines = capsys.readouterr().out.splitlines()
+    assert first == f"{study}: plan, journal and predictions agree"
+    uncompared = f"version {OTHER} wrote these files, so they were not compared; python -m"
+    rebuild = f"{uncompared} study.rebuild {study} writes them again"
+    assert lines == [f"tables: {rebuild}", f"report: {rebuild}"]
+
+    main([str(study), "--tables", str(study / "tables"), "--separate"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    tables = f"analysis.tables {study} --out {study / 'tables'} --separate writes them again"
+    assert last == f"{study / 'tables'}: {uncompared} {tables}"
 
 
-@pytest.mark.parametrize("name", ["tables/dev.md", "tables/dev.csv", "report.html", "pictures/seeds.svg"])
-def test_edit_of_another_versions_file_is_found(of_another_version: Path, name: str) -> None:
-    replace_in(of_another_version / name, "7", "6")
-    (line,) = verify(of_another_version)
-    assert f"was edited since version {OTHER} wrote it; python -m analysis." in line
-
-
-def test_file_beside_those_of_another_version_is_found(of_another_version: Path) -> None:
-    (of_another_version / "pictures" / "more.svg").touch()
-    (line,) = verify(of_another_version)
-    assert line.startswith(f"{of_another_version / 'report.html'} was edited since version {OTHER}")
-
-
-def test_edited_number_under_the_name_of_another_version_is_found(of_another_version: Path) -> None:
-    """With a seal of its own."""
-    page = of_another_version / "report.html"
-    row = page.read_text().partition('id="table-dev"')[2].partition(">palbert<")[2]
-    number = re.findall(r">(\d+\.\d)<", row)[0]
-    unsealed, before = seal_of_page(page.read_bytes())[1].decode(), f">palbert<{row}"
-    edited = unsealed.replace(before, before.replace(f">{number}<", ">99.9<", 1))
-    pictures = {f"pictures/{path.name}": path.read_bytes() for path in (of_another_version / "pictures").iterdir()}
-    seal = Seal.of({**pictures, "report.html": edited.encode()}, OTHER)
-    page.write_text(edited.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1))
-    (line,) = verify(of_another_version)
-    assert line.startswith(f"{page}, written by version {OTHER}: table-dev palbert ")
-    assert "is '99.9" in line and f"should be '{number}" in line
-
-
-def test_folder_of_tables_without_a_seal_is_compared_byte_by_byte(of_another_version: Path) -> None:
+def test_files_that_name_no_version_are_compared(of_another_version: Path) -> None:
     (of_another_version / "tables" / "written_by.json").unlink()
-    assert has(verify(of_another_version), "tables/dev.html differs from what the study gives")
+    replace_in(of_another_version / "report.html", f"glue-exit-study {OTHER}", "")
+    drift = verify(of_another_version)
+    assert has(drift, "tables/dev.html differs from what the study gives")
+    assert has(drift, "report.html differs from what the study gives")
 
 
 # ---- several studies
