@@ -48,12 +48,12 @@ def first_rows(tmp_path_factory):
     return folder
 
 
-# Every method sees two texts and one; the columns of the other files do not depend on the method.
+# Every method sees two texts. What one text or another file changes does not depend on the method.
 @pytest.mark.parametrize(
     ("method", "task"),
     [
-        *((method, task) for method in trainables.list_methods() for task in ("rte", "cola")),
-        *(("albert", task) for task in ("mrpc", "sst2")),
+        *((method, "rte") for method in trainables.list_methods()),
+        *(("albert", task) for task in ("cola", "mrpc", "sst2")),
     ],
 )
 def test_loss_is_finite_and_falls(method, task, first_rows, tmp_path):

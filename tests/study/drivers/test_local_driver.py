@@ -252,7 +252,7 @@ def test_a_limit_within_an_epoch_is_kept_and_the_epochs_before_are_not_lost(
     study = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1"]
     study += ["--set", "batch_size=1", "--epochs", "1000", "--driver", driver, "--tracking-uri", "none", *ONE_AT_A_TIME]
     arguments = [*study, "--out", str(tmp_path), "--name", "study"]
-    assert launch.main([*arguments, "--max-minutes", "0.3"]) == 1
+    assert launch.main([*arguments, "--max-minutes", "0.15"]) == 1
     printed = capsys.readouterr()
     assert "the time limit (--max-minutes) is reached, so the launch stops" in printed.err
     assert "interrupted; to continue:" in printed.out
