@@ -184,8 +184,7 @@ def _metrics(trial: TrialFacts, epoch: int) -> dict[str, float]:
     plateau = 0.5 + 0.4 * unit(trial.arm.task, sorted(trial.config.items()), trial.seed)
     level = round(plateau * (1 - 0.5**epoch) - 0.1 * (epoch == 4), 6)
     metrics = {name: round(level - 0.05 * i, 6) for i, name in enumerate(TASKS[trial.arm.task].metrics)}
-    drawn = {"sample_std": 0.0125, "expected_mean_layers": 7.5, "expected_accuracy": 0.625}
-    return metrics | (drawn if trial.arm.method == "pondernet" else {})
+    return metrics | ({"sample_std": 0.0125} if trial.arm.method == "pondernet" else {})
 
 
 def _outcome(trial: TrialFacts, history: list[EpochRow]) -> Outcome:

@@ -112,8 +112,7 @@ def evaluate(
     if isinstance(rule, Threshold):
         metrics |= {LARGEST_CDF: float(exit_probabilities(outputs)[:-1].sum(0).max())}
     if isinstance(rule, Sampled):
-        deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
-        metrics |= {"sample_std": deviation, **_compute_expectations(task, outputs, examples)}
+        metrics |= {"sample_std": float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0}
     mean_score = float(np.mean(scores))
     return Evaluation(outputs, draws, draw_metrics, metrics, mean_score, selection_score=mean_score)
 
@@ -319,17 +318,3 @@ def as_stored(logits: np.ndarray) -> np.ndarray:
 def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str, float]:
     splits = examples.splits if examples.splits[0] in task.dev_splits else None  # None: a slice of train
     return compute_metrics(task, predictions_from_logits(task, logits.numpy()), examples.labels, splits)
-
-
-def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Compute the expected mean layers of sampled exits and, for a classification, the expected accuracy.
-
-    The values are computed from the exit probabilities, without sampling.
-    """
-    probabilities = exit_probabilities(outputs)  # (layers, n)
-    layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
-    expected = {"expected_mean_layers": float((layers @ probabilities).mean())}
-    if not task.is_regression:
-        correct = outputs.logits.argmax(dim=2) == torch.tensor(examples.labels)
-        expected["expected_accuracy"] = float((probabilities * correct).sum(0).mean())
-    return expected

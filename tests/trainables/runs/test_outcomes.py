@@ -134,7 +134,7 @@ def test_a_posterior_below_q_is_why_no_example_leaves(metrics, q, reason):
     assert blocked_exit(metrics, {"q": q}) == reason
 
 
-def test_sampled_exit_reports_mean_spread_and_expectation(cache, tmp_path):
+def test_sampled_exit_reports_mean_and_spread(cache, tmp_path):
     run = run_to_the_end(spec_of("pondernet", config={"epochs": 2, "sample_draws": 40}), cache)
     outcome = run.outcome(predictions=tmp_path / "predictions.npz")
     with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
@@ -144,9 +144,6 @@ def test_sampled_exit_reports_mean_spread_and_expectation(cache, tmp_path):
     assert outcome.reported.score == pytest.approx(draws.mean())
     assert outcome.reported.mean_layers == pytest.approx(layers.mean())
     assert outcome.reported.metrics["sample_std"] == pytest.approx(draws.std(ddof=1))
-    error = 4 * draws.std(ddof=1) / math.sqrt(len(draws))
-    assert outcome.reported.metrics["expected_accuracy"] == pytest.approx(outcome.reported.score, abs=error)
-    assert outcome.reported.metrics["expected_mean_layers"] == pytest.approx(outcome.reported.mean_layers, abs=0.05)
 
 
 def test_exit_probabilities_are_those_of_the_geometric_distribution():
