@@ -15,7 +15,6 @@ from study.facts.plain_words import list_first
 from study.facts.study_facts import StudyFacts, read_facts
 from study.launch_options import OUT, LaunchOptions, plan_from, read_settings
 from study.plans.plan import Plan
-from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
     PlanFile,
     blame_plan_file,
@@ -33,7 +32,6 @@ from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
 from trainables.schema import to_plain
 
-MOST_STUDIES = 3  # maximum number of studies named in one line
 MOST_FAULTS = 10  # maximum number of faults in the data that are reported at once
 MOST_ARMS = 5  # maximum number of arms named in one line
 
@@ -214,7 +212,7 @@ def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
 def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
     """Return one line for each fact about this launch that may surprise its user.
 
-    Examples: the backbone has random weights; the launch leaves out some arms; another study has the same arms.
+    Examples: the backbone has random weights; the launch leaves out some arms.
     """
     notes, asked = list[str](), study.resolved.asked
     if options.name in trainable_tasks() and not options.tasks:
@@ -227,8 +225,7 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
         if number is not None and number != had:
             kept = "the whole grid" if had is None else f"{had} {name}"
             notes.append(f"--{name} {number} is ignored, because the study already has {kept}")
-    notes += _note_unlaunched(study, options, facts, launched=launched)
-    return notes + (_note_same_arms_elsewhere(study) if study.earlier is None else [])
+    return [*notes, *_note_unlaunched(study, options, facts, launched=launched)]
 
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
@@ -267,23 +264,3 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
     if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in counts.items() if 0 < number < wanted]:
         notes.append(f"these arms lack seeds, but this launch does not run them: {', '.join(fewer)}")
     return notes
-
-
-def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Return a note that lists similar studies in the same parent folder; return [] if there are none.
-
-    A similar study has the same protocol and shares at least one arm.
-    """
-    parent, arms, others = study.folder.parent, {arm.name for arm in study.resolved.arms}, list[str]()
-    for file in sorted(parent.glob(f"*/{PLAN}")):
-        try:
-            other = require_plan(file.parent).plan
-        except ValueError:  # the error is reported when that study is launched
-            continue
-        if not arms.isdisjoint(arm.name for arm in other.arms) and not compare_plans(other, study.resolved):
-            others.append(file.parent.name)
-    if not others:
-        return []
-    places = f"{list_first(others, MOST_STUDIES)} in {parent}"
-    advice = f"to add to an existing study: --continue {parent}/NAME"
-    return [f"arms of this study also exist with the same protocol in {places}; {advice}"]

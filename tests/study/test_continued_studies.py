@@ -1,7 +1,5 @@
 """--continue, and launches of some of a study's arms, without Ray: pytest tests/study/test_continued_studies.py"""
 
-import shutil
-
 import pytest
 from helpers.launched_studies import launched_study
 from helpers.simulation import Simulation
@@ -234,32 +232,6 @@ def test_methods_without_albert_are_compared_with_the_first_of_them():
     assert baseline("palbert,pabee") == "palbert"
     assert baseline("pabee,albert,palbert") == "albert"
     assert baseline("pabee,albert,palbert", "--baseline", "pabee") == "pabee"
-
-
-def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
-    (method, *_), (task, *_) = require_plan(study).plan.asked.methods, require_plan(study).plan.asked.tasks
-    what = ["--method", f"{method},pabee", "--task", task, "--sampler", "random", "--epochs", "4"]
-    what += ["--out", str(study.parent), "--name", "new", "--dry-run"]
-    assert launch.main(what) == 0
-    beside = f"arms of this study also exist with the same protocol in {study.name} in {study.parent}; "
-    assert (
-        f"{beside}to add to an existing study: --continue {study.parent}/NAME" in capsys.readouterr().out.splitlines()
-    )
-    assert launch.main([*what, "--selection", "holdout"]) == 0
-    assert "--continue" not in capsys.readouterr().out
-
-
-def test_several_studies_beside_a_new_one_are_named_in_a_line(study, tmp_path, capsys):
-    for name in "abcde":
-        shutil.copytree(study, tmp_path / name)
-    (method, *_), (task, *_) = require_plan(study).plan.asked.methods, require_plan(study).plan.asked.tasks
-    what = ["--method", method, "--task", task, "--sampler", "random", "--epochs", "4"]
-    assert launch.main([*what, "--out", str(tmp_path), "--name", "new", "--dry-run"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "with the same protocol" in line]
-    assert line == (
-        f"arms of this study also exist with the same protocol in a, b, c and 2 more in {tmp_path}; "
-        f"to add to an existing study: --continue {tmp_path}/NAME"
-    )
 
 
 def test_a_continued_study_is_named_once(study, capsys):
