@@ -21,7 +21,6 @@ import pandas as pd
 
 from analysis.layouts.certainty_tables import tabulate_comparisons
 from analysis.layouts.evidence import format_mean
-from analysis.layouts.notes import equal_seed_notes
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Entry, Line, Table
 from analysis.statistics.comparisons import compare
@@ -85,7 +84,6 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
             f"Scores are in points, with 95 % intervals over seeds and examples; {scored}. The files do not record "
             "searches or earlier analyses of the results, so the tests are not corrected for them."
         ),
-        notes=equal_seed_notes(samples),
         sidecar={"means": mean_facts(samples)},
     )
 

@@ -194,7 +194,6 @@ class Evidence:
             *notes.first_search_notes(cell for _, cell in self.cells),
             *notes.untestable_pair_notes(self.rows),
             *notes.look_notes(self.rows),
-            *notes.equal_seed_notes(self.samples),
             *notes.constant_notes(self.not_above_constant, self.nothing_found),
             *notes.blocked_exit_notes(self.rows),
             *notes.sign_notes(self.rows, self.comparisons),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from analysis.statistics.comparisons import (
     list_interim_looks,
 )
 from analysis.statistics.costs import pretraining_cost
-from analysis.statistics.samples import Place, Sample
+from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.attestation import FirstCode, describe_code
@@ -463,17 +462,6 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
             )
     head = "some medians and means differ from the baseline in opposite directions, and only the means are tested"
     return [f"{head}: {'; '.join(opposite)}"] if opposite else []
-
-
-def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
-    """List the cells in which two seeds give identical predictions, with the number of such pairs."""
-    cells = [
-        f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
-        for (row, _), sample in samples.items()
-        if (number := len(sample.scores)) and sample.equal_pairs
-    ]
-    words = "some seeds give identical predictions for all examples, so they are not independent repetitions"
-    return [f"{words}: {', '.join(cells)}"] if cells else []
 
 
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:

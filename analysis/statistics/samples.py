@@ -10,8 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
@@ -55,11 +53,6 @@ class Sample(Scored):
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
-
-    @cached_property
-    def equal_pairs(self) -> int:
-        """Number of pairs of seeds that give the same answers to all examples."""
-        return sum(np.array_equal(one.answers, other.answers) for one, other in combinations(self.answers, 2))
 
     @property
     def spread_over_seeds(self) -> float:

@@ -225,16 +225,6 @@ def test_two_seeds_with_the_same_predictions_are_an_error(tmp_path):
         write_tables([study], tmp_path / "out")
 
 
-def test_seeds_with_the_same_answers_but_other_logits_are_told(tmp_path):
-    arrays = make_predictions("albert", "rte", 0.6, seed=42, num_examples=400, salt=0)
-    rows = [replace(row, **scores_of("rte", arrays)) for row in arm("albert", "rte", [0.0] * 3)]
-    for number, row in enumerate(rows[1:]):
-        store_predictions(tmp_path / "s", row.key, arrays | {"logits": arrays["logits"] + np.float32(1e-4 * number)})
-    for text in texts_of(write_study(tmp_path / "s", rows, seeds=3)):
-        assert "ome seeds give identical predictions for all examples" in text
-        assert "not independent repetitions: albert on RTE (3 of 3 pairs)" in text
-
-
 def test_searches_repeated_after_a_look_pay_for_it(tmp_path):
     """With 2 searches, then 3; a look at single searches is none at the repeats."""
     plan = made_studies.plan_of([*METHODS], ["rte"])

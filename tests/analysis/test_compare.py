@@ -147,16 +147,6 @@ def test_without_a_baseline_every_pair_is_one_family(tmp_path):
     assert "Holm's correction covers the 3 comparisons, " in others.caption
 
 
-def test_seeds_that_answer_alike_are_noted(tmp_path):
-    rows = made()
-    is_copy = (rows.method == "one") & (rows.seed == 1)
-    rows.loc[is_copy, "answer"] = rows.answer[(rows.method == "one") & (rows.seed == 0)].to_numpy()
-    (note,) = compared_tables([write(rows, tmp_path / "rows.csv")], {})[0].notes
-    assert note.startswith("some seeds give identical predictions for all examples") and note.endswith(
-        ": one on RTE (1 of 3 pairs)"
-    )
-
-
 def without(rows: pd.DataFrame, **where: object) -> pd.DataFrame:
     chosen = np.logical_and.reduce([rows[name] == value for name, value in where.items()])
     return rows[~chosen]
