@@ -16,12 +16,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 import search_spaces
@@ -29,11 +31,13 @@ import trainables
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
+from trainables.corpora.corpus import mini_documents, vocabulary_texts
 from trainables.data.examples import Examples, load_examples, prepare_tokenizer
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS, Task
 from trainables.encoders.layerwise import LayerwiseEncoder
-from trainables.encoders.loading import load_encoder
+from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.pretraining_configuration import PretrainingRow, PretrainingSpec
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.sources import cache_folder
@@ -49,12 +53,12 @@ class Start:
 
     name: str
     objective: str | None  # None: random weights
-    corpus: str = "mini"
+    is_shuffled: bool = False
 
 
 STARTS = (
     Start("random", None),
-    Start("shuffled corpus", "mlm", "mini-shuffled"),
+    Start("shuffled corpus", "mlm", is_shuffled=True),
     Start("MLM", "mlm"),
     Start("RTD", "electra-rtd"),
 )
@@ -99,11 +103,29 @@ def pretrained(start: Start, seed: int, steps: int, folder: Path) -> Pretraining
     recipe = load_recipe(start.objective)
     config = {**recipe.fixed, **recipe.mini_fixed, "steps": steps, "steps_per_epoch": steps}
     backbone = recipe.backbone["mini"]
-    spec = PretrainingSpec(objective=start.objective, corpus=start.corpus, config=config, seed=seed, backbone=backbone)
+    spec = PretrainingSpec(objective=start.objective, corpus="mini", config=config, seed=seed, backbone=backbone)
+    if start.is_shuffled:
+        write_shuffled_corpus(folder / "shuffled")
+        tokenizer = load_tokenizer(backbone, texts=lambda: vocabulary_texts("mini"))
+        tokenizer.save_pretrained(folder / "words")
+        spec = replace(spec, corpus=str(folder / "shuffled"), tokenizer=str(folder / "words"))
     run = PretrainingRun(spec, cache=cache_folder())
     row = run.run_epoch()
     run.save_model(folder)
     return row
+
+
+def write_shuffled_corpus(folder: Path) -> None:
+    """The corpus `mini` with all its words in random order; documents and their sentences keep their lengths."""
+    draw, documents = Draw("0 shuffled"), mini_documents()
+    words = [word for document in documents for text in document for word in text.split()]
+    for last in range(len(words) - 1, 0, -1):  # the Fisher-Yates algorithm
+        other = draw.one(range(last + 1))
+        words[last], words[other] = words[other], words[last]
+    rest = iter(words)
+    texts = ["\n".join(" ".join(islice(rest, len(text.split()))) for text in document) for document in documents]
+    folder.mkdir()
+    (folder / "text.txt").write_text("\n\n".join(texts))
 
 
 def probe_score(backbone: str, task: Task, seed: int) -> float:

@@ -42,8 +42,8 @@ Attention = Literal["softmax", "nystrom"]
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
 
 _CORPUS = (
-    "text to pretrain on: a folder of .txt files, a data set of the hub, mini (generated text) or mini-shuffled (the "
-    "words of mini in random order); with generated text, the default backbone is tiny"
+    "text to pretrain on: a folder of .txt files, a data set of the hub, or mini (generated text; the default "
+    "backbone is then tiny)"
 )
 _BACKBONE = (
     "a model size to train from random weights (such as albert-base), a folder or a hub name; default: the model of "
@@ -59,7 +59,7 @@ class Options(Typed, frozen=True, kw_only=True):
     objective: Annotated[
         str, argument("|".join(recipes.list_recipes()), "pretraining objective, or one of its variants (after a colon)")
     ]
-    corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
+    corpus: Annotated[str, option(_CORPUS, "mini|hub:NAME|FOLDER")]
     to: Annotated[str, option("new folder, or the folder of a pretraining to continue", "FOLDER")]
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
     tokenizer: Annotated[str | None, option("folder or hub name; default: the backbone's tokenizer", _NAME)] = None
@@ -126,7 +126,7 @@ def resolve(options: Options) -> Request:
     settings = read_settings(options.set)
     if absent := [name for name in settings if name not in recipe.fixed]:
         raise make_field_error(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
-    kind = "mini" if corpora.classify_corpus(options.corpus) == "generated" else "paper"
+    kind = "mini" if corpora.classify_corpus(options.corpus) == "mini" else "paper"
     if options.backbone is not None:
         backbones.check_spelling(options.backbone)
     if options.tokenizer is not None:

@@ -102,7 +102,7 @@ class Pretraining(Typed, frozen=True, kw_only=True):
     """The record of a backbone's pretraining, for captions, the compute ledger and the report of a study."""
 
     objective: str
-    corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
+    corpus: str  # "mini", "hub:NAME[:CONFIGURATION]" or a folder of text files
     corpus_fingerprint: str
     backbone: str  # starting point: a folder, a hub name, or a model size with random weights
     is_tiny: bool  # True if the first pretraining of its chain started from a tiny random backbone

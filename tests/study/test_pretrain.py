@@ -50,10 +50,10 @@ def refused(capsys, *arguments: str) -> str:
     [
         (["xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, alectra-rtd:bert-generator, "),
         (["mlm:bert"], "no objective named 'mlm:bert'; available: "),
-        (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder; allowed: mini, mini-shuffl"),
+        (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder; allowed: mini, hub:"),
         (["mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
         (["mlm", "--corpus", "hub:owner/name"], "corpus 'hub:owner/name' "),
-        (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder; allowed: mini, mini-shu"),
+        (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder; allowed: mini, hub:N"),
         (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; its fields are "),
         (["alectra-rtd", "--set", "generator_type=bert"], "did you mean generator_family?"),
         (["mlm", "--set", "depth"], "--set is 'depth'; allowed: FIELD=VALUE"),

@@ -1,7 +1,6 @@
 """Text for pretraining, as documents of sentences. A corpus is generated, or read from the hub or a folder.
 
     mini                  generated documents of two sentences, in the vocabulary of mini-GLUE
-    mini-shuffled         a control for `mini`: the same words in random order
     hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, for example hub:wikimedia/wikipedia:20231101.en; each
                           row of the train split is a document; its text is in the column `text`
     FOLDER                all `.txt` files in the folder and its subfolders, in UTF-8; each line is a sentence or a
@@ -16,7 +15,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -26,15 +24,15 @@ from trainables.data.tasks import TASKS
 from trainables.sources import HUB_SECONDS, go_offline_if_unreachable, hash_of_file, hub_errors
 
 Document = tuple[str, ...]  # non-empty sentences
-Kind = Literal["generated", "hub", "folder"]
+Kind = Literal["mini", "hub", "folder"]
 PREFIX = "hub:"  # marks a data set of the hub
 COLUMN = "text"  # column with the text of a hub data set
 PAIRED = ("sentence_pairs", "random_lines")  # packings that pair sentences of one document
 
 
 def classify_corpus(corpus: str) -> Kind:
-    """Classify a corpus: generated (plain or shuffled), a data set of the hub, or a folder."""
-    return "generated" if corpus in _GENERATED else "hub" if corpus.startswith(PREFIX) else "folder"
+    """Classify a corpus: generated text, a data set of the hub, or a folder."""
+    return "mini" if corpus == "mini" else "hub" if corpus.startswith(PREFIX) else "folder"
 
 
 def check_corpus(corpus: str, packing: str) -> None:
@@ -75,7 +73,7 @@ def corpus_fingerprint(corpus: str) -> str:
         ValueError: if the corpus is missing or cannot be reached.
     """
     match classify_corpus(corpus):
-        case "generated":
+        case "mini":
             content = repr(list(documents(corpus)))
         case "hub":
             return hub_fingerprint(corpus)
@@ -92,8 +90,8 @@ def documents(corpus: str) -> Iterator[Document]:
         ValueError: if the corpus is missing, or a file is not UTF-8 (the message gives the line).
     """
     match classify_corpus(corpus):
-        case "generated":
-            yield from _GENERATED[corpus]()
+        case "mini":
+            yield from mini_documents()
         case "hub":
             yield from hub_documents(corpus)
         case "folder":
@@ -102,12 +100,12 @@ def documents(corpus: str) -> Iterator[Document]:
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
-    """Read the texts for a tiny backbone's vocabulary. If the corpus is generated, read mini-GLUE instead.
+    """Read the texts for a tiny backbone's vocabulary. For the corpus `mini`, read mini-GLUE instead.
 
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8.
     """
-    if classify_corpus(corpus) == "generated":
+    if classify_corpus(corpus) == "mini":
         return glue.vocabulary_texts(TASKS["rte"], "mini")
     return (text for document in documents(corpus) for text in document)
 
@@ -146,7 +144,7 @@ def text_files(folder: Path) -> list[Path]:
         ValueError: if the folder is missing, or has no text file.
     """
     if not folder.is_dir():
-        raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, mini-shuffled, hub:NAME, a folder")
+        raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, hub:NAME, a folder")
     files = sorted(path for path in folder.rglob("*.txt") if path.is_file())
     if not files:
         allowed = ".txt files in UTF-8, with a blank line between documents"
@@ -236,13 +234,12 @@ def _hub_errors(corpus: str) -> AbstractContextManager[None]:
 # ---- the generated corpus
 
 NUM_DOCUMENTS = 30_000
-SEED = 0
 
 
 @cache
 def mini_documents() -> tuple[Document, ...]:
     """Draw the documents of `mini`, each of two sentences."""
-    draw = Draw(f"{SEED} corpus")
+    draw = Draw("0 corpus")
     splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
     evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
     kinds: tuple[Callable[[Draw], Document], ...] = (
@@ -257,24 +254,6 @@ def mini_documents() -> tuple[Document, ...]:
         if len(set(document)) == len(document) and not evaluated.intersection(document):
             documents[document] = None
     return tuple(documents)
-
-
-@cache
-def shuffled_documents() -> tuple[Document, ...]:
-    """Shuffle all words of the `mini` corpus; sentences and documents keep their lengths.
-
-    Words also move between documents, so the two sentences of a document are unrelated.
-    """
-    draw, documents = Draw(f"{SEED} shuffled"), mini_documents()
-    words = [word for document in documents for text in document for word in text.split()]
-    for last in range(len(words) - 1, 0, -1):  # the Fisher-Yates algorithm
-        other = draw.one(range(last + 1))
-        words[last], words[other] = words[other], words[last]
-    rest = iter(words)
-    return tuple(tuple(" ".join(islice(rest, len(text.split()))) for text in document) for document in documents)
-
-
-_GENERATED = {"mini": mini_documents, "mini-shuffled": shuffled_documents}
 
 
 def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:

@@ -22,7 +22,6 @@ from trainables.corpora.corpus import (
     documents_of_lines,
     mini_documents,
     sentences_of_line,
-    shuffled_documents,
 )
 from trainables.corpora.packing import HELD_OUT_SHARE, tokenise_corpus
 from trainables.data import mini_glue
@@ -45,16 +44,6 @@ def test_the_generated_corpus_has_no_text_of_a_dev_or_test_split() -> None:
 def test_the_generated_corpus_is_what_was_said_of_it() -> None:
     assert len(set(mini_documents())) == NUM_DOCUMENTS
     assert 2.2e6 < sum(len(text) + 1 for document in mini_documents() for text in document) < 2.4e6
-
-
-@pytest.mark.slow
-def test_the_control_has_the_same_words_in_another_order() -> None:
-    words, lengths = ([], []), ([], [])
-    for place, corpus in enumerate((mini_documents(), shuffled_documents())):
-        words[place].extend(word for document in corpus for text in document for word in text.split())
-        lengths[place].extend(len(text.split()) for document in corpus for text in document)
-    assert lengths[0] == lengths[1] and sorted(words[0]) == sorted(words[1])
-    assert sum(one == other for one, other in zip(*words, strict=True)) < 0.2 * len(words[0])
 
 
 def test_blank_lines_and_ends_of_files_end_documents(tmp_path: Path) -> None:
