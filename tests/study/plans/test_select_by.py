@@ -37,7 +37,7 @@ def test_unknown_rule_is_refused(text):
 
 
 def test_select_at_names_the_option():
-    with pytest.raises(ValueError, match=r"is --select-by at:6"):
+    with pytest.raises(ValueError, match=r"did you mean --select-by\?"):
         plan_from("--select-at", "6")
 
 
