@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -303,27 +302,13 @@ def _resolve_arm(
     _check_ends(arm, resolution)
     try:
         config.check_task(TASKS[task])
-    except ValueError as error:
-        raise ValueError(f"{error}{_suggest_narrower_scopes(plan, arm, field=str(error).partition(' ')[0])}") from None
+    except ValueError:
+        raise
     except Exception as error:  # a user's code may raise anything
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
     fixed = {name: getattr(config, name) for name in arm.fixed}  # with the field's types: 0 becomes 0.0
     is_same = not arm.space or plan.search_precision == fixed.get("precision")
     return replace(arm, fixed=fixed, search_precision=UNSET if is_same else plan.search_precision)
-
-
-def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """Suggest --set options for the tasks that accept the field's value; "" if there are none."""
-    key = find_keys(plan.settings, arm.name).get(field, arm.name)
-    if "/" in key:
-        return ""
-    config, names = trainables.configure(arm.method, arm.any_configuration), list[str]()
-    for task in plan.tasks:
-        with suppress(ValueError):
-            config.check_task(TASKS[task])
-            names.append(f"{arm.method}/{task}")
-    options = [f"--set {name}:{field}={json.dumps(plan.settings[key])}" for name in names]
-    return f", or set the field only for tasks that use it: {' '.join(options)}" if options else ""
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:

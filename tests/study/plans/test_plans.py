@@ -90,16 +90,6 @@ def test_a_word_of_a_departure_is_no_hint_for_a_field(capsys):
     assert "selected epoch" not in capsys.readouterr().err
 
 
-def test_a_field_of_one_task_alone_is_answered_with_its_scope(capsys):
-    asked = ["--profile", "mini", "--method", "pabee", "--task", "rte,stsb", "--dry-run", "--set"]
-    assert launch.main([*asked, "regression_threshold=0.1"]) == 2
-    *_, option = (
-        capsys.readouterr().err.strip().split("; set it to null, or set the field only for tasks that use it: --set ")
-    )
-    assert option == "pabee/stsb:regression_threshold=0.1"
-    assert launch.main([*asked, option]) == 0
-
-
 def explain_offline(plan: Plan, arm: str) -> str:
     return explain(resolve(plan, unchecked=[]), arm, origins={})
 
