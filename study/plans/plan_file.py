@@ -33,7 +33,7 @@ from trainables.spelling import suggest_nearest
 FILE = "plan.json"
 _NAMED = ("data", "backbone", "tokenizer")  # fields whose errors quote their value
 TABLES = ("set", "search")  # TOML tables of a plan's settings
-MOST_NAMED = 5  # studies or arms in a message
+MOST_NAMED = 5  # arms in a message
 INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
     "remembers the folder"
@@ -139,19 +139,7 @@ def require_plan(folder: Path) -> PlanFile:
         raise ValueError(
             f"{folder} has no {FILE}; to restore the file from the journal, repeat the launch: {lost.command}"
         )
-    raise ValueError(f"{folder} has no {FILE}; allowed: the folder of a study{_suggest_studies(folder)}")
-
-
-def _suggest_studies(folder: Path) -> str:
-    """Suggest the studies inside a folder, as the end of an error about the folder.
-
-    If the folder does not exist, suggest the study with the most similar name in the parent folder.
-    """
-    if studies := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
-        return f", such as {list_first(studies, MOST_NAMED)}"
-    if folder.exists():
-        return ""
-    return suggest_nearest(str(folder), [str(path.parent) for path in folder.parent.glob(f"*/{FILE}")])
+    raise ValueError(f"{folder} has no {FILE}; allowed: the folder of a study")
 
 
 def _read_journal(folder: Path) -> PlanFile | None:
