@@ -13,7 +13,6 @@ import shlex
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -34,7 +33,7 @@ from study.facts.study_folder import (
     read_export,
     read_mean_intervals,
 )
-from study.mlflow_mirror.run_content import Run, StudyRuns
+from study.mlflow_mirror.run_content import NUMBERS, Run, StudyRuns, build_selected_points
 from study.mlflow_mirror.tracking import (
     FATAL_ERRORS,
     Tracking,
@@ -203,22 +202,17 @@ def contradictions(mirrored: Mirror) -> list[str]:
     for key, stored_run in stored.items():
         if stored_run.tags["level"] == "trial" and key not in trials:
             lines.append(f"trial {key} of {stored_run.tags['arm']} is missing from the journal")
-    for run in mirrored.runs(final=False):
-        trial = f"trial {run.key} of {run.parent}"
-        if run.key in trials and run.key not in stored:
-            lines.append(f"{trial} is missing from MLflow")
-        elif run.key in trials and trials[run.key].record:
-            wanted = _list_values((point.name, point.value) for point in run.points)
-            values = _list_values(stored[run.key].metrics.items())
-            for name in sorted(wanted.keys() | values.keys()):
+    for key, trial in trials.items():
+        place = f"trial {key} of {trial.started.arm}"
+        if key not in stored:
+            lines.append(f"{place} is missing from MLflow")
+        elif trial.record:
+            wanted = {point.name: point.value for point in build_selected_points(trial.record)}
+            values = {name: value for name, value in stored[key].metrics.items() if math.isfinite(value)}
+            for name in sorted({*NUMBERS, *wanted}):
                 if (value := values.get(name)) != (number := wanted.get(name)):
-                    lines.append(f"{trial}: {name} is {value} in MLflow, but {number} in the journal")
+                    lines.append(f"{place}: {name} is {value} in MLflow, but {number} in the journal")
     return lines
-
-
-def _list_values(points: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return each metric's last finite value, except the metrics `epoch/NAME`."""
-    return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
 def _compare_digests(folder: Path, tags: dict[str, str]) -> list[str]:

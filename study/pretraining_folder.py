@@ -376,5 +376,5 @@ def _build_mlflow_run(file: PretrainingFile) -> Run:
         ended=ended,
         params={name: str(value) for name, value in {**file.config, **params}.items() if value is not None},
         tags={"device": made.device, "versions": versions, "mlflow.note.content": note},
-        points=tuple(points),
+        points=points,
     )

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 from types import MappingProxyType
@@ -18,7 +18,6 @@ from types import MappingProxyType
 from study.decisions.progress import ArmProgress, compute_progress
 from study.facts.attestation import FirstCode
 from study.facts.events import EpochReported
-from study.facts.plain_words import counted
 from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.facts.study_folder import JournalDigest
@@ -67,7 +66,7 @@ class Run:
     ended: int | None
     params: dict[str, str]  # values never change
     tags: dict[str, str]  # values may change
-    points: tuple[Point, ...]
+    points: Sequence[Point] = ()
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)  # artifact folder -> paths
 
 
@@ -96,19 +95,17 @@ class StudyRuns:
         """Build the run of the trial with this key."""
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
-        is_superseded = trial.phase == "confirm" and trial not in arm.confirm_trials
         searched = [name for name in arm.arm.decided if name in trial.config]  # first, because MLflow keeps the order
         on_dev = self.plan.plan.protocol.selection == "dev"
         tags = self._build_tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
-        tags |= {"phase": started.phase, "trial": str(started.trial)}
-        tags |= {"mlflow.note.content": _format_trial_note(trial, status, is_superseded=is_superseded)}
+        tags |= {"phase": started.phase, "trial": str(started.trial), "mlflow.note.content": _format_error(trial)}
         tags |= {"retries": str(len(trial.retries))} if trial.retries else {}
         tags |= {"stopped": "asha"} if status == "stopped" else {}
-        tags |= {"superseded": "true"} if is_superseded else {}
         if trial.phase == "confirm":
             best = arm.best_confirmed
             tags |= {"counts": str(any(record.key == key for record in arm.confirmed)).lower()}
             tags |= {"best": str(best is not None and best.key == key).lower()}
+            tags |= {} if trial in arm.confirm_trials else {"superseded": "true"}
         tags |= _build_provenance_tags([trial.record] if trial.record else [])
         tags |= self._build_code_tag([trial])
         return Run(
@@ -124,7 +121,7 @@ class StudyRuns:
             points=(
                 Point("score", math.nan, to_milliseconds(started.time), 0),  # makes `score` the first metric
                 *(point for event in self.reports[key] for point in _build_epoch_points(event, selects_on_dev=on_dev)),
-                *_build_selected_points(trial.record),
+                *build_selected_points(trial.record),
             ),
         )
 
@@ -137,7 +134,6 @@ class StudyRuns:
         tags = self._build_tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
         tags |= {"trials": _format_counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.data}
         tags |= {"backbone_fingerprint": arm.arm.backbone_fingerprint, "data_fingerprint": arm.arm.data_fingerprint}
-        tags |= {"mlflow.note.content": _format_arm_note(arm)}
         if arm.winner and arm.is_search_over:
             tags |= {f"winner.{field}": str(value) for field, value in arm.winner.config.items()}
         return Run(
@@ -149,7 +145,7 @@ class StudyRuns:
             ended=_find_last_end(trials) if status in ("completed", "failed") else None,
             params={},
             tags=tags | _build_provenance_tags(arm.confirmed) | self._build_code_tag(trials),
-            points=tuple(self._build_arm_points(arm)) if arm.confirmed and status == "completed" else (),
+            points=self._build_arm_points(arm) if arm.confirmed and status == "completed" else (),
         )
 
     def study(
@@ -184,7 +180,6 @@ class StudyRuns:
                 if value is not None
             },
             tags=tags,
-            points=tuple(self._build_medians()),
             files=files,
         )
 
@@ -221,11 +216,6 @@ class StudyRuns:
         values["mean_layers"] = median(record.mean_layers for record in arm.confirmed if record.mean_layers is not None)
         return _build_points(values, max(to_milliseconds(record.ended) for record in arm.confirmed), 0)
 
-    def _build_medians(self) -> list[Point]:
-        """Build the metrics of the study. Each metric is the median score of a complete arm and has the arm's name."""
-        arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
-        return [replace(point, name=arm.key) for arm in arms for point in arm.points if point.name == "score"]
-
     def _build_tags(self, level: str, status: str, **tags: str) -> dict[str, str]:
         common = {"level": level, "study": self.name, "protocol_hash": self.plan.protocol_hash, "status": status}
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
@@ -253,18 +243,12 @@ def _build_epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[P
     return _build_points(named, to_milliseconds(event.time), int(row.epoch))
 
 
-def _build_selected_points(record: Record | None) -> list[Point]:
+def build_selected_points(record: Record | None) -> list[Point]:
     """Build the metrics of a trial's record, with the selected epoch as MLflow's step."""
     if record is None or record.epoch is None:
         return []
     values: dict[str, float | None] = {name: getattr(record, name) for name in NUMBERS}
     values |= {"selected_epoch": record.epoch, **_select_components(record.metrics)}
-    if record.mean_layers and record.num_layers:
-        values["layer_ratio"] = record.num_layers / record.mean_layers
-    if record.latency:
-        measured = record.latency.under_own_rule
-        values["gigaflops"] = measured.flops / 1e9  # per example, like the times
-        values |= {f"milliseconds/batch_{timing.batch_size}": timing.milliseconds for timing in measured.timings}
     return _build_points(values, to_milliseconds(record.ended), int(record.epoch))
 
 
@@ -308,35 +292,10 @@ def _format_counts(statuses: Counter[str]) -> str:
     return ", ".join(f"{statuses[status]} {status}" for status in MLFLOW_STATUS if statuses[status])
 
 
-# ---- notes, which MLflow shows as descriptions
-
-
-def _format_trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
-    record, decision = trial.record, trial.decision
-    if status == "interrupted":
-        epochs = counted(int(trial.epochs), "epoch")
-        return f"The trial was interrupted after {epochs}. The next launch resumes it from its saved state."
-    if record is None:
+def _format_error(trial: TrialFacts) -> str:
+    """Format the trial's error and traceback in Markdown, for MLflow's description of the run; "" without an error."""
+    if trial.record is None or trial.record.error is None:
         return ""
-    if status == "failed":
-        error = f"The trial failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
-        failure = trial.ended.failure if trial.ended else None
-        return f"{error}\n\n~~~text\n{failure.traceback.rstrip()}\n~~~" if failure and failure.traceback else error
-    if status == "dropped":
-        return f"The trial was dropped and is excluded from all results: {record.error}"
-    if status == "stopped" and decision and decision.cutoff is not None:
-        score = f"Its score was {trial.scores[decision.rung]:.4f}"
-        cutoff = f"the cutoff from {counted(decision.recorded, 'earlier trial')} was {decision.cutoff:.4f}"
-        return f"ASHA stopped the trial after epoch {decision.rung}. {score}; {cutoff}."
-    if record.score is None:
-        return ""
-    superseded = " It no longer counts, because a better configuration was found later." if is_superseded else ""
-    return f"Score {record.score:.4f} at epoch {record.epoch} of {record.epochs}.{superseded}"
-
-
-def _format_arm_note(arm: ArmProgress) -> str:
-    """Describe the arm's score, the score of each seed, and missing results."""
-    scores = [f"{record.score:.4f} (seed {record.seed})" for record in arm.confirmed]
-    number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""
-    missing = f"Missing: {arm.missing}." if arm.missing else ""
-    return " ".join(part for part in (number, missing) if part)
+    error = trial.record.error[:NOTE_ERROR_CHARACTERS]
+    failure = trial.ended.failure if trial.ended else None
+    return f"{error}\n\n~~~text\n{failure.traceback.rstrip()}\n~~~" if failure and failure.traceback else error
