@@ -44,7 +44,6 @@ class SearchSpace:
     mini_grid: Mapping[str, Sequence[Value]]  # replaces fields of `paper_grid` on a tiny random backbone
     mini_fixed: Configuration  # replaces fields of `fixed` on a tiny random backbone; not tuned
     start: str | None = None  # method; each trial starts from that method's best model on the trial's task
-    seeds: int | None = None  # number of final runs, or None for the plan's number
 
     @property
     def fixed(self) -> Configuration:
@@ -146,7 +145,7 @@ _MAPPINGS = {  # name -> type of the values in its mapping
     "BACKBONE": _TEXT,
     "TOKENIZER": "text or None",
 }
-_OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEEDS")
+_OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES")
 
 
 def _check_shape(file: MethodFile, module: ModuleType) -> None:
@@ -165,9 +164,6 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
         if not values or name in module.SPACE:
             wrong = f"{name} is in SPACE too; allowed: one of the two" if values else f"{name} has no values"
             raise ValueError(f"{file.format_place('POST_HOC')}: POST_HOC: {wrong}")
-    seeds = getattr(module, "SEEDS", None)
-    if seeds is not None and (type(seeds) is not int or seeds < 1):
-        raise ValueError(f"{file.format_place('SEEDS')}: SEEDS is {seeds!r}; allowed: a whole number >= 1")
     families = getattr(module, "FAMILIES", ())
     if isinstance(families, str) or not all(isinstance(family, str) for family in families):
         raise ValueError(f"{file.format_place('FAMILIES')}: FAMILIES is {families!r}; allowed: a list of names")

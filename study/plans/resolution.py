@@ -288,7 +288,7 @@ def _resolve_arm(
         fixed={name: layered.value for name, layered in resolution.fixed.items()},
         first=tuple(resolution.first[:samples]),
         samples=samples,
-        seeds=list_confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
+        seeds=list_confirm_seeds(plan.seeds),
         backbone=resolution.backbone.value,
         backbone_fingerprint=find_fingerprint(resolution.backbone.value, "backbone"),
         tokenizer=tokenizer,

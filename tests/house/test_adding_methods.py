@@ -62,7 +62,6 @@ from search_spaces import _random_start as random_start
 SPACE = {}
 PAPER_GRID = {}
 FIXED = paper.FIXED | {"learning_rate": 1e-4, "batch_size": 32}
-SEEDS = 1
 BACKBONE = paper.BACKBONE
 MINI_SPACE, MINI_GRID, MINI_FIXED = {}, {}, random_start.FIXED | {"learning_rate": 1e-3}
 PUBLISHED = {}
@@ -107,8 +106,8 @@ def test_a_method_of_two_files_is_planned_like_any_other(toys: Path) -> None:
     assert simulation.launch().progress.is_finished
 
 
-def test_an_arm_without_search_runs_one_seed_and_others_start_from_it(toys: Path) -> None:
-    plan = replace(profiles.load("mini"), methods=("toy-pretraining", "albert"), tasks=("rte",), samples=2, seeds=3)
+def test_other_arms_start_from_an_arm_without_search(toys: Path) -> None:
+    plan = replace(profiles.load("mini"), methods=("toy-pretraining", "albert"), tasks=("rte",), samples=2, seeds=1)
     simulation = Simulation(resolve(replace(plan, start_from={"albert/rte": "toy-pretraining/rte"})))
     scheduler = simulation.launch()
     source, *others = simulation.journal.of(TrialStarted)
