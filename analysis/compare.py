@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from analysis.layouts.certainty_tables import tabulate_comparisons
+from analysis.layouts.certainty_tables import with_baseline, without_baseline
 from analysis.layouts.evidence import format_mean
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Entry, Line, Table
@@ -52,7 +52,7 @@ METRICS["mcc"] = "matthews"
 
 
 def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:
-    """Tabulate the mean scores and the comparisons.
+    """Tabulate the mean scores, the comparisons with the baseline, and all other comparisons; skip empty tables.
 
     Raises:
         ValueError: no two methods share a task, or no method has the name `baseline`.
@@ -63,7 +63,8 @@ def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline:
     compared = compare(samples, baseline)
     if not compared:
         raise ValueError("there is nothing to compare; allowed: at least two methods on one task")
-    return [_scores(samples), tabulate_comparisons(compared, baseline)]
+    tables = [_scores(samples), with_baseline(compared, baseline), without_baseline(compared, baseline)]
+    return [table for table in tables if table is not None]
 
 
 def _scores(samples: Mapping[Place, Sample]) -> Table:

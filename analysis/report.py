@@ -42,13 +42,13 @@ PAGE = "report.html"
 # A table that is in neither list is collapsed.
 ALWAYS_OPEN = ("dev", "verdicts")
 OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")
-LONGEST_OPEN = 12  # largest number of lines of a short table, without its blocks
+LONGEST_OPEN = 12  # largest number of lines of a short table
 SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Scores": (
         "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-ablation table-pabee "
         "table-electra"
     ),
-    "Comparisons": "table-comparisons",
+    "Comparisons": "table-comparisons table-comparisons_of_others",
     "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules table-exit_settings "
     "table-guarantees picture-exit-layers",
     "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
@@ -143,7 +143,7 @@ def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
 
 
 def _is_folded(table: Table) -> bool:
-    is_short = len(table.lines) <= LONGEST_OPEN
+    is_short = sum(len(block.lines) for block in table.parts) <= LONGEST_OPEN
     return table.name not in ALWAYS_OPEN and not (is_short and table.name in OPEN_IF_SHORT)
 
 

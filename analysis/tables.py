@@ -27,6 +27,7 @@ from trainables.schema import Typed
 
 LAYOUTS = (
     certainty_tables.comparisons_table,
+    certainty_tables.comparisons_of_others_table,
     cost_tables.exits_table,
     cost_tables.exit_rules_table,
     cost_tables.exit_settings_table,

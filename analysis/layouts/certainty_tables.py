@@ -28,7 +28,6 @@ from analysis.layouts.table import (
     POINTS,
     POINTS_RANGE,
     WHOLE,
-    Block,
     Entry,
     Line,
     Style,
@@ -102,58 +101,75 @@ def _describe_comparison(one: Comparison) -> dict[str, Entry]:
 
 
 def comparisons_table(evidence: Evidence) -> Table | None:
-    """Tabulate the comparisons of the studies' rows; return None if no difference was tested."""
-    if not evidence.comparisons:
-        return None
-    table = tabulate_comparisons(evidence.comparisons, evidence.baseline)
-    return add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
+    """Tabulate the difference of each method from the baseline, for each task and for the mean over all tasks.
+
+    Return None if no difference was tested.
+    """
+    table = with_baseline(evidence.comparisons, evidence.baseline)
+    return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
-def tabulate_comparisons(compared: Sequence[Comparison], baseline: str | None) -> Table:
+def comparisons_of_others_table(evidence: Evidence) -> Table | None:
+    """Tabulate the comparisons between rows other than the baseline; return None if there are none."""
+    table = without_baseline(evidence.comparisons, evidence.baseline)
+    return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
+
+
+def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
     """Tabulate the comparisons with the baseline, for each task and for the mean over all tasks.
 
-    The comparisons between other rows follow in a separate block. There must be at least one comparison.
+    Return None if `compared` has no comparison with the baseline.
     """
-    with_baseline, others = ([one for one in compared if one.family == family] for family in ("baseline", "others"))
-    means = comparisons.over_tasks(with_baseline)
-    rows = dict.fromkeys(one.row for one in with_baseline)
-    by_row = [one for row in rows for one in (*with_baseline, *means.values()) if one.row == row]
-    parts = {
-        f"Comparisons with {baseline}": by_row,
-        f"Comparisons without {baseline}" if baseline else "Comparisons": others,
-    }
-    first, *blocks = [Block(title, list(map(_make_comparison_line, part))) for title, part in parts.items() if part]
-    caption = [
-        "The differences of mean scores are in points. Each 95 % interval covers the variation over seeds and dev "
-        "examples (Welch-Satterthwaite t-test; the variance over examples is bootstrapped)."
-    ]
-    if with_baseline:
-        caption.append(f"Holm's correction covers the {counted(len(with_baseline), 'comparison')} with {baseline}.")
-    if means:
-        caption.append("The means over tasks are tested as a separate family, and their 95 % intervals hold jointly.")
-    if others:
-        own = "Another" if with_baseline else "Holm's"
-        pairs = counted(len(others), "comparison") + f" without {baseline}" * bool(baseline)
-        caption.append(f"{own} correction covers the {pairs}, which other tables do not mark.")
-    return Table(
+    compared = [one for one in compared if one.family == "baseline"]
+    means = comparisons.over_tasks(compared)
+    if not compared:
+        return None
+    rows = dict.fromkeys(one.row for one in compared)
+    ordered = [one for row in rows for one in (*compared, *means.values()) if one.row == row]
+    separately = " The means over tasks are tested as a separate family, and their 95 % intervals hold jointly."
+    return _make_comparison_table(
         "comparisons",
-        title=first.title,
-        columns=COMPARISONS,
-        lines=first.lines,
-        blocks=blocks,
-        caption=" ".join(caption),
+        ordered,
+        title=f"Comparisons with {baseline}",
+        caption=(
+            "The differences of mean scores are in points. Each 95 % interval covers the variation over seeds and dev "
+            "examples (Welch-Satterthwaite t-test; the variance over examples is bootstrapped). Holm's correction "
+            "covers the "
+            f"{counted(len(compared), 'comparison')} with {baseline}."
+            f"{separately if means else ''}"
+        ),
         sidecar={
             "comparisons": [one.to_json() for one in compared],
             "over_tasks": [one.to_json() for one in means.values()],
         },
-        first_column="pair",
-        unit="points; p_value, adjusted_p_value: probability",
     )
 
 
-def _make_comparison_line(one: Comparison) -> Line:
-    title = TASKS[one.task].title if one.task in TASKS else one.task
-    return Line(f"{one.row} - {one.other}, {title}", _describe_comparison(one))
+def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
+    """Tabulate the comparisons between rows other than the baseline; return None if there are none."""
+    others = [one for one in compared if one.family == "others"]
+    if not others:
+        return None
+    return _make_comparison_table(
+        "comparisons_of_others",
+        others,
+        title=f"Comparisons without {baseline}" if baseline else "Comparisons",
+        caption=(
+            f"Holm's correction covers the {counted(len(others), 'comparison')} in this table. Other tables do not "
+            "mark these differences."
+        ),
+        sidecar={"comparisons": [one.to_json() for one in others]},
+    )
+
+
+def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: Any) -> Table:
+    titles = [TASKS[one.task].title if one.task in TASKS else one.task for one in compared]
+    lines = [
+        Line(f"{one.row} - {one.other}, {title}", _describe_comparison(one))
+        for one, title in zip(compared, titles, strict=True)
+    ]
+    unit = "points; p_value, adjusted_p_value: probability"
+    return Table(name, columns=COMPARISONS, lines=lines, first_column="pair", unit=unit, **others)
 
 
 def _collect_sources(cell: Cell, sample: Sample | None) -> dict[str, float | None]:
