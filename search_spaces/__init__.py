@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from search_spaces._every_method import NEUTRAL
-from trainables import VARIANT, base_method, method_files
+from trainables import VARIANT, method_files
 from trainables import list_methods as list_methods
 from trainables.method_files import MethodFile
 from trainables.schema import Configuration, Value
@@ -69,27 +69,14 @@ def resolve_method(name: str) -> str:
     return resolve_name(variant, variants(method), what=f"variant of {method}") if colon else method
 
 
-def check(method: str) -> None:
-    """Check that a method or variant exists.
-
-    Raises:
-        ValueError: if the name is unknown.
-    """
-    base = base_method(method)
-    method_files.check_both_files(base)
-    if base not in list_methods():
-        raise unknown_name_error("method", method, list_methods())
-    if method != base and method not in variants(base):
-        raise unknown_name_error(f"variant of {base}", method, variants(base))
-
-
 def load(method: str) -> SearchSpace:
     """Load the search space of a method, or of one of its variants.
 
     Raises:
         ValueError: if the method is unknown, or its file is not a valid search space.
     """
-    check(method)
+    if resolve_method(method) != method:
+        raise unknown_name_error("method", method, list_methods())
     base, _, variant = method.partition(VARIANT)
     module = _load_module(base)
     names = [name for name in (*NEEDED, *_OPTIONAL) if name != "FIXED" and hasattr(module, name)]

@@ -442,7 +442,7 @@ def _check_plan(plan: Plan) -> None:
         if name is not None:
             check_spelling(name, kind=kind)
     for method in (*plan.methods, *([] if plan.baseline is None else [plan.baseline])):
-        search_spaces.check(method)
+        search_spaces.load(method)
         check_files(method)
     for task in plan.tasks:
         if task not in trainable_tasks():
