@@ -175,7 +175,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         print_lines(notes, sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
-            print_lines(_describe_finished(scheduler, folder, asked=options.storage, storage=storage), sys.stderr)
+            print_lines(_describe_finished(scheduler, folder), sys.stderr)
             is_exported = all((folder / name).exists() for name in EXPORTS)
             answer = read_export(folder, ANSWER) if is_exported else write_files(folder, scheduler.progress)
         else:
@@ -201,15 +201,8 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
     return study._replace(resolved=resolved, earlier=now)
 
 
-def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None, storage: str) -> list[str]:
-    """Describe a study that has no trials left to run.
-
-    The lines report failed trials, an ignored --storage, and arms trained with other code.
-
-    Args:
-        asked: the address given with --storage, or None.
-        storage: the address that the study uses.
-    """
+def _describe_finished(scheduler: Scheduler, folder: Path) -> list[str]:
+    """Describe a study that has no trials left to run: its failed trials, and its arms trained with other code."""
     line = f"study {folder}: nothing is left to do"
     if failed := scheduler.progress.failures:
         arms = ", ".join(dict.fromkeys(record.arm for record in failed))
@@ -217,8 +210,6 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
             f"study {folder}: no trial is left to run, but {counted(len(failed), 'trial')} of {arms} failed; to run "
             "failed trials again, fix the code or add --retry-failed"
         )
-    if asked is not None and resolve_storage_address(asked) != storage:
-        line += f"; --storage {asked} is ignored, because the study is stored in {storage}"
     others = scheduler.find_arms_of_other_code()
     if not others:
         return [line]

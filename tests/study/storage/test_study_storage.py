@@ -59,5 +59,4 @@ def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):
     asked = ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none", "--storage", str(tmp_path / "new")]
     options = launch.main.parser().options(asked)
     assert run_study(prepare(require_plan(folder).plan.asked, options), options) == 0
-    stays = f"nothing is left to do; --storage {tmp_path}/new is ignored, because the study is stored in {folder}\n"
-    assert stays in capsys.readouterr().err and not (tmp_path / "new").exists()
+    assert "nothing is left to do\n" in capsys.readouterr().err and not (tmp_path / "new").exists()
