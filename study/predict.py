@@ -214,7 +214,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
         ValueError: if the rule has no setting to choose, the task is a regression, or dev predictions are missing.
     """
     from trainables.models.exit_rules import LastLayer, describe_rule
-    from trainables.models.safe_exits import CONFIDENCE, confident, read_evaluated_settings
+    from trainables.models.safe_exits import CONFIDENCE, find_safe_setting, read_evaluated_settings
 
     task = trained.task
     chosen = trained.model.exit_rule if rule is None else _find_rule(trained, rule)
@@ -225,7 +225,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
         missing = f"{predictions} does not exist" if predictions else "an exported model has no dev predictions"
         raise ValueError(f"--risk {risk:g}: {missing}; give the folder of a study that stored its dev predictions")
     settings, labels = read_evaluated_settings(predictions, chosen.name)
-    place = confident(settings.lost(labels), risk)
+    place = find_safe_setting(settings.lost(labels), risk)
     claim = (
         f"at most {100 * risk:g} % of rows lose a correct answer compared with all layers "
         f"({100 * CONFIDENCE:.0f} % confidence, {len(labels):,} labelled rows of {predictions})"

@@ -287,8 +287,8 @@ def _format_safe_layers(bounds: np.ndarray, num_layers: int) -> Entry:
 def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
     counts = {"num_layers": guarantee.num_layers, "examples": guarantee.examples}
     return {name: WHOLE.entry(count) for name, count in counts.items()} | {
-        f"{promise}_{100 * risk:.0f}": _format_safe_layers(bounds, guarantee.num_layers)
-        for (promise, risk), bounds in guarantee.layers.items()
+        f"confident_{100 * risk:.0f}": _format_safe_layers(bounds, guarantee.num_layers)
+        for risk, bounds in guarantee.layers.items()
     }
 
 
@@ -315,7 +315,6 @@ def guarantees_table(evidence: Evidence) -> Table | None:
             "num_layers": "of",
             "examples": "examples",
             **{f"confident_{100 * risk:.0f}": f"{100 * risk:.0f} %" for risk in RISKS},
-            **{f"expected_{100 * risk:.0f}": f"{100 * risk:.0f} % on average" for risk in RISKS},
         },
         lines=[Line(name, _describe_guarantee(guarantee)) for name, guarantee in exits.items()],
         unit="layers",
@@ -323,9 +322,8 @@ def guarantees_table(evidence: Evidence) -> Table | None:
             "The first number of an entry is the mean layers at the earliest exit setting that is shown to lose at "
             "most the column's share of examples. An example is lost if the last layer predicts the dev label and the "
             "exit does not. The second number uses no labels: an example is lost if the exit and the last layer "
-            f"predict different labels. A bound holds with {100 * CONFIDENCE:.0f} % confidence or, in the columns "
-            '"on average", on average over draws of the dev set. None: no exit is shown to satisfy the bound. '
-            "Each bound holds by itself, not jointly with the others."
+            f"predict different labels. Each bound holds by itself with {100 * CONFIDENCE:.0f} % confidence, not "
+            "jointly with the others. None: no exit is shown to satisfy the bound."
         ),
         notes=[chosen] * selected,
         sidecar={
@@ -334,13 +332,12 @@ def guarantees_table(evidence: Evidence) -> Table | None:
                     "row": name,
                     "examples": guarantee.examples,
                     "num_layers": guarantee.num_layers,
-                    "promise": promise,
                     "risk": risk,
                     "with_labels": bounds[0].tolist(),
                     "without_labels": bounds[1].tolist(),
                 }
                 for name, guarantee in exits.items()
-                for (promise, risk), bounds in guarantee.layers.items()
+                for risk, bounds in guarantee.layers.items()
             ]
         },
     )

@@ -1,12 +1,12 @@
 """Find safe exit settings. At a safe setting, few examples lose the right answer because they exit early.
 
-The settings are chosen on stored dev predictions. `trainables.models.safe_exits` defines the bounds on the share of
-such examples, and proves them.
+The settings are chosen on stored dev predictions. `trainables.models.safe_exits` defines the bound on the share of
+such examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,21 +14,19 @@ import numpy as np
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from trainables.data.tasks import TASKS
-from trainables.models.safe_exits import EvaluatedSettings, confident, evaluate_settings, expected
+from trainables.models.safe_exits import EvaluatedSettings, evaluate_settings, find_safe_setting
 
 RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the right answer
-PROMISES: dict[str, Callable[[np.ndarray, float], int | None]] = {"confident": confident, "expected": expected}
-Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Mean layers of a cell's models at the fastest safe setting of an exit rule, for each bound."""
+    """Mean layers of a cell's models at the fastest safe setting of an exit rule, for each of `RISKS`."""
 
     rule: str
     num_layers: int
     examples: int  # number of dev examples
-    layers: dict[Wanted, np.ndarray]  # (2, seeds): bounds with labels, then without; all layers if no setting is safe
+    layers: dict[float, np.ndarray]  # (2, seeds): with labels, then without; all layers if no setting is safe
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
@@ -50,19 +48,18 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
 def _guarantee(rule: str, evaluations: list[EvaluatedSettings], stored: list[Predictions]) -> Guarantee:
     num_layers = len(stored[0].layer_answers)
 
-    def compute_layers(evaluated: EvaluatedSettings, labels: np.ndarray | None, promise: str, risk: float) -> float:
-        place = PROMISES[promise](evaluated.lost(labels), risk)
+    def compute_layers(evaluated: EvaluatedSettings, labels: np.ndarray | None, risk: float) -> float:
+        place = find_safe_setting(evaluated.lost(labels), risk)
         return num_layers if place is None else float(evaluated.mean_layers[place])
 
     pairs = list(zip(evaluations, stored, strict=True))
     layers = {
-        (promise, risk): np.array(
+        risk: np.array(
             [
-                [compute_layers(evaluated, predictions.labels, promise, risk) for evaluated, predictions in pairs],
-                [compute_layers(evaluated, None, promise, risk) for evaluated in evaluations],
+                [compute_layers(evaluated, predictions.labels, risk) for evaluated, predictions in pairs],
+                [compute_layers(evaluated, None, risk) for evaluated in evaluations],
             ]
         )
-        for promise in PROMISES
         for risk in RISKS
     }
     return Guarantee(rule, num_layers, len(stored[0].labels), layers)

@@ -23,7 +23,7 @@ def evidence(tmp_path_factory):
 def test_classifiers_with_exit_settings_have_a_line_for_each_rule(evidence):
     table = guarantees_table(evidence)
     assert [line.label for line in table.lines] == ["palbert/rte, threshold", "pabee/rte, patience"]
-    assert table.unit == "layers" and "with 95 % confidence or, in the columns" in table.caption
+    assert table.unit == "layers" and "by itself with 95 % confidence" in table.caption
 
 
 def test_nothing_is_shown_safe_at_one_percent_by_277_examples(evidence):

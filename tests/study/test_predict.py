@@ -22,7 +22,7 @@ from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import Beem, Entropy, FixedLayer, FPabee, Pcee
 from trainables.models.exit_rules import LayerOutputs, apply_exit, describe_rule
-from trainables.models.safe_exits import confident, read_evaluated_settings
+from trainables.models.safe_exits import find_safe_setting, read_evaluated_settings
 
 pytestmark = pytest.mark.slow
 
@@ -302,7 +302,7 @@ def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies,
     row, task = studies[arm], arm.partition("/")[2]
     stored, to = predictions_file(folder_of(row), row.key), tmp_path / "answers.tsv"
     settings, labels = read_evaluated_settings(stored, rule)
-    place = confident(settings.lost(labels), risk)
+    place = find_safe_setting(settings.lost(labels), risk)
     assert place is not None and settings.mean_layers[place] < 4  # or the test would prove little
     file = write_rows(tmp_path / "dev.tsv", task, "dev")
     assert main([str(folder_of(row)), str(file), "--to", str(to), "--risk", str(risk)]) == 0
@@ -321,7 +321,7 @@ def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys)
     arguments = [str(folder_of(row)), str(file), "--to", str(tmp_path / "answers.tsv"), "--risk", "0.3"]
     assert main([*arguments, "--set", "rule=entropy"]) == 0
     settings, labels = read_evaluated_settings(predictions_file(folder_of(row), row.key), "entropy")
-    place = confident(settings.lost(labels), 0.3)
+    place = find_safe_setting(settings.lost(labels), 0.3)
     layers = np.array([int(layer) for _, _, layer in answered(tmp_path / "answers.tsv")])
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=0.02)  # the stored answers are float16
     assert f"exit {describe_rule(settings.rules[place])} is safe on dev: at most 30 %" in capsys.readouterr().out

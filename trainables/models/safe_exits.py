@@ -2,16 +2,13 @@
 
 A setting loses an example if the last layer's prediction is correct and the prediction at the exit is not. Without
 labels, a setting loses an example if the two predictions differ. The share of lost examples is at least the loss in
-accuracy. There are two guarantees. They assume that new examples come from the same distribution as the given examples:
+accuracy. With probability `confidence` over the draw of the given examples, the selected setting loses at most a share
+`risk` of new examples from the same distribution.
 
-* `confident`: with probability `confidence` over the draw of the given examples, the setting loses at most a share
-  `risk` of new examples. The settings get exact binomial tests, the slowest setting first, until one test fails. Tests
-  in a fixed order need no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing).
-* `expected`: the expected share of lost examples is at most `risk`, by conformal risk control (arXiv:2208.02814). If a
-  setting loses an example, all faster settings count as losing it too, as the proof requires.
-
-RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced these guarantees for early
-exits. It bounds real-valued losses. Here losses are 0 or 1, for which the binomial bound is exact.
+The settings get exact binomial tests, the slowest setting first, until one test fails. Tests in a fixed order need no
+correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing). RC-EENN (arXiv:2405.20915;
+metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced such guarantees for early exits. It bounds real-valued
+losses. Here losses are 0 or 1, for which the binomial bound is exact.
 """
 
 from __future__ import annotations
@@ -89,19 +86,15 @@ def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSett
     return evaluate_settings(rules, outputs), arrays["labels"]
 
 
-def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
+def find_safe_setting(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
     """Return the index of the fastest setting that passes its test, or None if none passes.
 
     Args:
         lost: examples that each setting loses, (settings, n); the slowest setting comes first.
     """
-    return _find_last_before_failure(lost.sum(axis=1) <= max_losses(lost.shape[1], risk, confidence))
-
-
-def expected(lost: np.ndarray, risk: float) -> int | None:
-    """Return the index of the fastest setting that loses at most a share `risk` in expectation, or None."""
-    rising = np.logical_or.accumulate(lost, axis=0)
-    return _find_last_before_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
+    passes = lost.sum(axis=1) <= max_losses(lost.shape[1], risk, confidence)
+    passed = len(passes) if passes.all() else int(passes.argmin())
+    return passed - 1 if passed else None
 
 
 def max_losses(n: int, risk: float, confidence: float) -> int:
@@ -109,8 +102,3 @@ def max_losses(n: int, risk: float, confidence: float) -> int:
     from scipy.stats import binom  # takes a second to import
 
     return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - confidence).sum()) - 1
-
-
-def _find_last_before_failure(holds: np.ndarray) -> int | None:
-    passed = len(holds) if holds.all() else int(holds.argmin())
-    return passed - 1 if passed else None

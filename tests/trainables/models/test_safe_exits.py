@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from trainables.models.exit_rules import LayerOutputs, every_patience, every_threshold, every_uncertainty, rule_as_json
-from trainables.models.safe_exits import confident, evaluate_settings, expected, max_losses, read_evaluated_settings
+from trainables.models.safe_exits import evaluate_settings, find_safe_setting, max_losses, read_evaluated_settings
 
 SHARES = np.array([0.0, 0.004, 0.009, 0.013, 0.011, 0.03, 0.08])  # lost by each setting of a population; not rising
 RISK, N, DRAWS = 0.01, 1_000, 2_000
@@ -23,8 +23,8 @@ def test_most_lost_is_the_exact_binomial_bound(n, risk):
 
 def test_277_examples_show_nothing_safe_at_one_percent():
     assert max_losses(277, 0.01, 0.95) == -1
-    assert confident(np.zeros((3, 277), dtype=bool), 0.01) is None
-    assert confident(np.zeros((3, 300), dtype=bool), 0.01) == 2
+    assert find_safe_setting(np.zeros((3, 277), dtype=bool), 0.01) is None
+    assert find_safe_setting(np.zeros((3, 300), dtype=bool), 0.01) == 2
 
 
 def outputs(n: int = 400) -> tuple[LayerOutputs, np.ndarray]:
@@ -67,7 +67,7 @@ def test_boldest_patience_is_that_of_a_plain_walk(with_labels, risk):
     of_layers, labels = outputs()
     known = labels if with_labels else None
     settings = evaluate_settings(every_patience(6, None), of_layers)
-    place = confident(settings.lost(known), risk)
+    place = find_safe_setting(settings.lost(known), risk)
     found = 0 if place is None else settings.rules[place].patience
     assert min(found, 5) == min(plain_boldest(of_layers.logits.argmax(axis=2), known, risk), 5)  # 5 and 6 run all
 
@@ -100,22 +100,10 @@ def draws() -> list[np.ndarray]:
     return [rng.random(N) < SHARES[:, None] for _ in range(DRAWS)]
 
 
-def test_confident_keeps_its_risk_in_95_of_100_draws_and_the_observed_mean_does_not():
-    places = [confident(lost, RISK) for lost in draws()]
+def test_safe_setting_keeps_its_risk_in_95_of_100_draws_and_the_observed_mean_does_not():
+    places = [find_safe_setting(lost, RISK) for lost in draws()]
     broken = [place is not None and SHARES[place] > RISK for place in places]
     assert np.mean(broken) <= 0.05
     naive = [SHARES[np.flatnonzero(lost.mean(axis=1) <= RISK).max()] > RISK for lost in draws()]
     assert np.mean(naive) > 0.3
     assert np.mean([place is not None and place >= 1 for place in places]) > 0.5  # and it is of use
-
-
-def test_expected_loss_over_draws_is_at_most_the_risk():
-    shares = [0.0 if (place := expected(lost, RISK)) is None else SHARES[place] for lost in draws()]
-    assert np.mean(shares) <= RISK
-    assert np.mean([share > RISK for share in shares]) > 0.05  # it promises less than `confident`
-
-
-def test_expected_counts_what_a_safer_setting_loses():
-    lost = np.zeros((2, 199), dtype=bool)
-    lost[0, :2] = True  # the safer setting loses two, the bolder one none
-    assert expected(lost, 0.01) is None and expected(lost[1:], 0.01) == 0
