@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 from filelock import FileLock, Timeout
 
 from study.command_line import Command, argument, option
-from study.decisions.progress import StudyProgress
+from study.decisions.progress import compute_progress
 from study.facts import events
 from study.facts.events import EpochReported
 from study.facts.plain_words import counted
@@ -110,10 +110,6 @@ class Mirror:
                 self.reports[event.key].append(event)
         self._offset, self._lines = self._offset + sum(map(len, new)), self._lines + len(new)
 
-    def progress(self) -> StudyProgress:
-        """Compute the progress of the study from the lines read so far."""
-        return StudyProgress(require_plan(self.folder).plan, self.facts, max_gpu_hours=None)
-
     def write(self, *, final: bool) -> None:
         """Send changed runs to MLflow. If `final`, also send the tables, the pictures and the report."""
         if self.facts.last_launch is None:
@@ -130,7 +126,7 @@ class Mirror:
         """Build the MLflow runs of the study, its arms and their trials. Each parent comes before its children."""
         intervals = read_mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
-        journal = compute_journal_digest(self.folder) if final else None
+        journal = compute_journal_digest(self.folder).describe() if final else ""
         files = {
             name: tuple(str(path) for pattern in patterns for path in sorted(self.folder.glob(pattern)))
             for name, patterns in FILES.items()
@@ -324,10 +320,10 @@ def _compare(folder: Path, uri: str) -> int:
 def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
     """Register the models of confirm trials in MLflow's model registry. Print a line for each new version."""
     assert mirrored.tracking is not None, "copy the study first"
-    asked = mirrored.progress().plan.asked
-    for method in asked.methods:
-        include_for(method, asked, include)
-    for line in register(mirrored.tracking, mirrored.progress(), mirrored.folder):
+    plan = require_plan(mirrored.folder).plan
+    for method in plan.asked.methods:
+        include_for(method, plan.asked, include)
+    for line in register(mirrored.tracking, compute_progress(plan, mirrored.facts), mirrored.folder):
         print(line, flush=True)
 
 

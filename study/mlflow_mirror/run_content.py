@@ -20,7 +20,6 @@ from study.facts.attestation import FirstCode
 from study.facts.events import EpochReported
 from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.facts.study_folder import JournalDigest
 from study.plans.plan_file import PlanFile
 from trainables.schema import to_plain
 
@@ -148,16 +147,14 @@ class StudyRuns:
             points=self._build_arm_points(arm) if arm.confirmed and status == "completed" else (),
         )
 
-    def study(
-        self, *, files: dict[str, tuple[str, ...]], note: str, plan: str = "", journal: JournalDigest | None = None
-    ) -> Run:
+    def study(self, *, files: dict[str, tuple[str, ...]], note: str, plan: str = "", journal: str = "") -> Run:
         """Build the run of the study.
 
         Args:
             files: maps each artifact folder to the paths of the files to upload there.
             note: the run's description, in Markdown.
             plan: digest of the first launch's plan.
-            journal: digest of the journal; None while a launch runs.
+            journal: digest of the journal; "" while a launch runs.
         """
         last = self.facts.last_launch
         assert last is not None, "a study without a launch"
@@ -166,7 +163,7 @@ class StudyRuns:
         tags = self._build_tags("study", status)
         tags |= {"mlflow.note.content": note, "trials": _format_counts(statuses)}
         tags |= {"command": last.began.command, "launches": str(last.began.launch)}
-        tags |= {"plan": plan, **({"journal": journal.describe()} if journal else {})}
+        tags |= {"plan": plan, **({"journal": journal} if journal else {})}
         return Run(
             key="study",
             name=self.name,
