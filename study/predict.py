@@ -8,8 +8,8 @@ FLOPs per example, with early exits and with all layers. If the predictions go t
 standard error.
 
 --risk 0.01 chooses the earliest exit that is safe on the stored dev predictions. With a safe exit, at most 1 % of
-examples lose a correct answer that all layers give (95 % confidence). This guarantee does not apply to dev rows; the
-command warns if the input has dev rows. --set rule=entropy replaces the model's exit rule.
+examples lose a correct answer that all layers give (95 % confidence). This guarantee is for new examples, not for
+dev rows. --set rule=entropy replaces the model's exit rule.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from study.storage.addresses import check_new_file
 from study.storage.trial_places import keeps_model, local_model, locate_model, model_exists
 from trainables.atomic_files import write_text
 from trainables.configuration import Inside
-from trainables.data.glue import Split, load_split, read_texts
+from trainables.data.glue import read_texts
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
 from trainables.schema import Configuration, Typed, Value, from_plain
@@ -110,7 +110,7 @@ def run(options: Options) -> int:
     rule = describe_rule(trained.model.exit_rule)
     print(f"mean number of layers run: {mean_layers:.2f} of {layers}, with exit {rule}", file=facts)
     if safe is not None:
-        print(safe, _count_dev_rows(rows, trained), sep="\n", file=facts)
+        print(safe, file=facts)
     print(*_measure_latencies(trained, examples), sep="\n", file=facts)
     return 0
 
@@ -227,7 +227,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     settings, labels = read_evaluated_settings(predictions, chosen.name)
     place = find_safe_setting(settings.lost(labels), risk)
     claim = (
-        f"at most {100 * risk:g} % of rows lose a correct answer compared with all layers "
+        f"at most {100 * risk:g} % of new rows lose a correct answer compared with all layers "
         f"({100 * CONFIDENCE:.0f} % confidence, {len(labels):,} labelled rows of {predictions})"
     )
     if place is None or settings.mean_layers[place] == trained.model.encoder.num_layers:
@@ -235,18 +235,6 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
         return f"no exit is safe on dev, so all layers run; safe means that {claim}"
     trained.model.exit_rule = settings.rules[place]
     return f"exit {describe_rule(settings.rules[place])} is safe on dev: {claim}"
-
-
-def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
-    """Report how many input rows are also dev rows. The guarantee does not apply to these rows."""
-    task = trained.task
-    try:
-        splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
-    except ValueError as error:
-        return f"warning: the input may have dev rows, to which the guarantee does not apply: {error}"
-    dev = {texts for split in splits for texts in split.texts}
-    among = sum(texts in dev for texts in rows.texts)
-    return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, to which the guarantee does not apply"
 
 
 @contextmanager
