@@ -203,21 +203,6 @@ def test_an_answer_has_the_index_of_its_row_in_whatever_order_they_lie(study, mo
     assert submitted(study, *write_rte(tmp_path, RTE_ROWS[:0:-1]), "--any-length")["RTE"] == in_order[1:]
 
 
-@pytest.mark.parametrize(
-    ("indices", "options", "message"),
-    [
-        ([0, 1, 2, 1], ["--any-length"], "RTE.tsv would have the index 1 twice; give each index once"),
-        ([0, *range(2999)], [], "RTE.tsv would have the index 0 twice; give each index once"),
-        (range(1, 3001), [], "RTE.tsv would have the index 3000; give each index from 0 to 2999 once"),
-    ],
-)
-def test_an_index_that_is_no_row_of_the_test_set_is_refused(study, models, tmp_path, capsys, indices, options, message):
-    write(study, arm("albert", "rte", [0.7], model=models["rte"]))
-    where = write_rte(tmp_path, [f"{index}\ta dog\tan animal" for index in indices])
-    assert main([str(study), *where, *options]) == 2
-    assert capsys.readouterr().err == f"study.submit: {tmp_path}: {message}\n"
-
-
 def test_same_study_gives_the_same_bytes(study):
     submitted(study)
     first = (study / "submission.zip").read_bytes()
