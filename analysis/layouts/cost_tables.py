@@ -25,8 +25,7 @@ from analysis.layouts.table import (
 from analysis.statistics import costs
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.curves import Curves, shared_ranges
-from analysis.statistics.exits import Sweep
-from analysis.statistics.guarantees import RISKS, Guarantee, guarantees
+from analysis.statistics.exits import RISKS, Guarantee, Sweep, read_guarantees
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
 from analysis.statistics.uncertainty import mean_interval
@@ -293,14 +292,14 @@ def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate how many layers each exit rule runs at its fastest safe setting (see `guarantees`).
+    """Tabulate how many layers each exit rule runs at its fastest safe setting (see `read_guarantees`).
 
     Return None if no classification task has exit settings.
     """
     exits = {
         f"{label}/{cell.task}, {guarantee.rule}": guarantee
         for label, cell in evidence.cells
-        for guarantee in guarantees(cell)
+        for guarantee in read_guarantees(cell)
     }
     if not exits:
         return None

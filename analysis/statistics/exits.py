@@ -1,11 +1,13 @@
 """Early exits of the models of a table cell (one method on one task), computed from stored predictions.
 
 `read_exits` reads the layers at which examples exit. It also reads mean layers and scores at other exit settings.
-`read_rules` applies other exit rules to the same models. `curves.py` compares scores at equal numbers of layers.
+`read_rules` applies other exit rules to the same models. `read_guarantees` finds safe exit settings, at which few
+examples lose the right answer. `curves.py` compares scores at equal numbers of layers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,8 +16,12 @@ import numpy as np
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from study.facts.record import Record
+from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import list_rules
 from trainables.models.exit_rules import ExitRule, apply_exit, read_setting
+from trainables.models.safe_exits import EvaluatedSettings, evaluate_settings, find_safe_setting
+
+RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the right answer
 
 
 @dataclass(frozen=True)
@@ -137,3 +143,48 @@ def _shares(predictions: Predictions, depth: int) -> np.ndarray:
     """Compute the share of examples that exit at each layer, (layers,), averaged over the draws of a random exit."""
     counts = np.bincount(predictions.exit_layers.ravel(), minlength=depth + 1)[1:]
     return np.asarray(counts / counts.sum())
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Mean layers of a cell's models at the fastest safe setting of an exit rule, for each of `RISKS`."""
+
+    rule: str
+    num_layers: int
+    examples: int  # number of dev examples
+    layers: dict[float, np.ndarray]  # (2, seeds): with labels, then without; all layers if no setting is safe
+
+
+def read_guarantees(cell: Cell) -> Iterator[Guarantee]:
+    """Yield a guarantee for each exit rule of this package that has stored results for every seed.
+
+    A regression task has no guarantees.
+
+    Raises:
+        ValueError: if a predictions file is damaged.
+    """
+    stored = [] if TASKS[cell.task].is_regression else read_cell_predictions(cell)
+    for name in dict.fromkeys(name for own in stored for name in own.sweep_rule.tolist()):
+        rules = [[rule for rule in own.sweep_rules if rule is not None and rule.name == name] for own in stored]
+        if all(rules):
+            num_layers = len(stored[0].layer_answers)
+            evaluated = [
+                (evaluate_settings(settings, own.outputs), own.labels)
+                for settings, own in zip(rules, stored, strict=True)
+            ]
+            layers = {
+                risk: np.array(
+                    [
+                        [_count_safe_layers(settings, labels, risk, num_layers) for settings, labels in evaluated],
+                        [_count_safe_layers(settings, None, risk, num_layers) for settings, _ in evaluated],
+                    ]
+                )
+                for risk in RISKS
+            }
+            yield Guarantee(name, num_layers, len(stored[0].labels), layers)
+
+
+def _count_safe_layers(settings: EvaluatedSettings, labels: np.ndarray | None, risk: float, num_layers: int) -> float:
+    """Return the mean layers at the fastest safe setting, or `num_layers` if no setting is safe."""
+    place = find_safe_setting(settings.lost(labels), risk)
+    return num_layers if place is None else float(settings.mean_layers[place])
