@@ -26,7 +26,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     adam_beta2: Inside
     max_length: Annotated[int, Meta(ge=8)]  # tokens per example, with special tokens
     packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # see corpora/packing.py
-    masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # unit of masking: tokens that are masked together
+    masking: Literal["bernoulli", "token", "n_gram"]  # unit of masking: tokens that are masked together
     mask_probability: Inside  # probability that a token is to be predicted
     max_predictions: Count  # largest number of predicted tokens per example; 0: no limit
     mask_token_share: WholeShare  # share of the predicted tokens that become [MASK]

@@ -155,9 +155,8 @@ def choose(
     budgets = np.minimum(np.minimum(wanted, config.max_predictions or wanted), maskable.sum(axis=1))
     if config.masking == "token":
         return _choose_tokens(maskable, budgets, generator)
-    longest = LONGEST_N_GRAM if config.masking == "n_gram" else 1
     rows = zip(maskable, begins_word, budgets, strict=True)
-    return np.stack([_choose_n_grams(*row, longest, generator) for row in rows])
+    return np.stack([_choose_n_grams(*row, generator) for row in rows])
 
 
 def corrupt(
@@ -185,7 +184,7 @@ def _choose_tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.rand
 
 
 def _choose_n_grams(
-    maskable: np.ndarray, begins_word: np.ndarray, budget: int, longest: int, generator: np.random.Generator
+    maskable: np.ndarray, begins_word: np.ndarray, budget: int, generator: np.random.Generator
 ) -> np.ndarray:
     """Choose runs of whole words in one example until the budget is used up; return a mask, (tokens,) bool.
 
@@ -194,8 +193,8 @@ def _choose_n_grams(
     starts = np.flatnonzero(maskable & begins_word)
     stops = np.append(np.flatnonzero(~maskable | begins_word), len(maskable))
     ends = stops[np.searchsorted(stops, starts, side="right")]
-    chances = 1 / np.arange(1, longest + 1)
-    numbers = generator.choice(longest, p=chances / chances.sum(), size=len(starts)) + 1
+    chances = 1 / np.arange(1, LONGEST_N_GRAM + 1)
+    numbers = generator.choice(LONGEST_N_GRAM, p=chances / chances.sum(), size=len(starts)) + 1
     chosen = np.zeros_like(maskable)
     left = int(budget)
     for word in generator.permutation(len(starts)):

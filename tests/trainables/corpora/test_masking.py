@@ -13,7 +13,7 @@ from trainables.corpora import pretraining_batches as masking
 NUM_SEQUENCES = 10_000
 LENGTH = 20  # tokens of each, special ones included
 MASK, VOCABULARY = 4, 100
-KINDS = ("bernoulli", "token", "whole_word", "n_gram")
+KINDS = ("bernoulli", "token", "n_gram")
 
 
 def config_of(kind: str, **changes):
@@ -51,7 +51,7 @@ def test_as_many_tokens_are_masked_as_was_said(kind: str) -> None:
         assert (chosen.sum(1) == 3).all()  # round(.15 * 20)
 
 
-@pytest.mark.parametrize("kind", ("token", "whole_word", "n_gram"))
+@pytest.mark.parametrize("kind", ("token", "n_gram"))
 def test_no_more_are_masked_than_is_allowed(kind: str) -> None:
     chosen, _ = chosen_of(kind, number=200, mask_probability=0.5, max_predictions=4)
     assert chosen.sum(1).max() == 4
@@ -64,9 +64,8 @@ def test_every_token_is_as_likely_as_any_other() -> None:
     assert (abs(rates - rate) < 4 * (rate * (1 - rate) / NUM_SEQUENCES) ** 0.5).all()
 
 
-@pytest.mark.parametrize("kind", ("whole_word", "n_gram"))
-def test_words_are_masked_whole(kind: str) -> None:
-    chosen, (maskable, begins_word, _) = chosen_of(kind, number=500, mask_probability=0.4)
+def test_words_are_masked_whole() -> None:
+    chosen, (maskable, begins_word, _) = chosen_of("n_gram", number=500, mask_probability=0.4)
     for row, text, starts in zip(chosen, maskable, begins_word, strict=True):
         for start, end in runs(row):
             assert starts[start]
@@ -74,10 +73,10 @@ def test_words_are_masked_whole(kind: str) -> None:
 
 
 def test_n_grams_are_longer_than_words() -> None:
-    words, n_grams = (chosen_of(kind, number=1_000, share_of_words=1.0)[0] for kind in ("whole_word", "n_gram"))
+    tokens, n_grams = (chosen_of(kind, number=1_000, share_of_words=1.0)[0] for kind in ("token", "n_gram"))
     longest = max(end - start for row in n_grams for start, end in runs(row))
     assert longest == masking.LONGEST_N_GRAM
-    assert sum(len(runs(row)) for row in n_grams) < 0.85 * sum(len(runs(row)) for row in words)
+    assert sum(len(runs(row)) for row in n_grams) < 0.85 * sum(len(runs(row)) for row in tokens)
 
 
 def test_hidden_replaced_and_kept_have_their_shares() -> None:

@@ -256,7 +256,7 @@ def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
         ({"gradient_accumulation": 3}, r"gradient_accumulation is 3; allowed: a divisor of batch_size \(8\)"),
         ({"random_token_share": 0.3}, r"random_token_share is 0.3; allowed: at most 0.2 \(1 - mask_token_share\)"),
         ({"masking": "bernoulli"}, "max_predictions is 20, but must be 0 if masking is bernoulli"),
-        ({"masking": "words"}, "masking is 'words'; allowed: bernoulli, n_gram, token, whole_word"),
+        ({"masking": "words"}, "masking is 'words'; allowed: bernoulli, n_gram, token"),
         ({"learning_rate": float("inf")}, "learning_rate is inf; allowed: a finite number"),
     ],
 )
