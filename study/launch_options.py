@@ -487,16 +487,9 @@ def _choose_profile(options: LaunchOptions) -> tuple[Plan, str]:
     profile = resolve_name(options.profile or "auto", ["auto", *profiles.list_profiles()], what="profile")
     if profile != "auto":
         return profiles.load(profile), f"profile {profile}"
-    if options.address:
-        from study.cluster.ray_cluster import count_cluster_gpus
-
-        gpus, place = count_cluster_gpus(options.address), f"the Ray cluster at {options.address}"
-    else:
-        gpus, place = count_local_gpus(), "this machine"
-    profile = "paper" if gpus else "mini"
-    return profiles.load(
-        profile
-    ), f"profile {profile}, because {place} has {counted(gpus, 'GPU') if gpus else 'no GPU'}"
+    if gpus := count_local_gpus():
+        return profiles.load("paper"), f"profile paper, because this machine has {counted(gpus, 'GPU')}"
+    return profiles.load("mini"), "profile mini, because this machine has no GPU"
 
 
 def _resolve_file_names(plan: Plan, file: str, readers: Mapping[str, Callable[[Any], object]]) -> Plan:

@@ -96,12 +96,6 @@ def _connect(host_and_port: str) -> None:
     socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def count_cluster_gpus(address: str) -> int:
-    """Count the GPUs of the Ray cluster at `address`."""
-    with ray_cluster(address):
-        return int(ray.cluster_resources().get("GPU", 0))
-
-
 @contextmanager
 def interrupts_held(activity: str) -> Iterator[None]:
     """Delay Ctrl-C or SIGTERM until the block ends; a second signal ends the process at once, without cleanup.
