@@ -220,7 +220,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     """List the caveats about cells, searches, missing tests, data, compute, and departures from the papers."""
     lines = [Caveat(GENERATED, "protocol")] * evidence.on_mini
     lines += [Caveat(_as_sentence(note), "table-dev") for note in evidence.limits]
-    lines.append(Caveat(completeness(evidence), "missing"))
+    lines.append(Caveat(completeness(evidence), "table-dev"))
     untested = [
         f"{one.row} on {TASKS[task].title}"
         for one in found
@@ -233,7 +233,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         text = f"Not tested against {evidence.baseline}, because {needed} are missing: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
     if not evidence.on_mini and (titles := notes.list_other_data(evidence.rows)):
-        lines.append(Caveat(f"The data of these tasks are not the official GLUE: {', '.join(titles)}.", "missing"))
+        lines.append(Caveat(f"The data of these tasks are not the official GLUE: {', '.join(titles)}.", "table-dev"))
     warnings = warn_of_unlike_compute(row_ledger(evidence.rows))
     lines += [Caveat(_as_sentence(warning), "compute") for warning in warnings]
     if number := sum(map(len, notes.collect_departures(evidence.studies).values())):

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from markupsafe import Markup
 
-from analysis.answer import caveats, completeness, findings, headline, sentence
+from analysis.answer import caveats, findings, headline, sentence
 from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, load_template, render
@@ -114,9 +114,7 @@ def report_page(
         caveats=caveats(evidence, found),
         first=parts.pop("picture-differences", None),
         sections=sections(parts),
-        incomplete=notes.seed_notes(evidence.rows),
-        completeness=completeness(evidence),
-        other_data=notes.list_other_data(evidence.rows),
+        is_limited=bool(notes.seed_notes(evidence.rows) or notes.list_other_data(evidence.rows)),
         departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
         registration=registration(study),
         runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
