@@ -19,11 +19,10 @@ WIDEST = 2.0  # largest difference of two scores in [-1, 1]
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds of an interval, and the probability with which it covers the true value."""
+    """Bounds of a 95 % interval."""
 
     low: float
     high: float
-    coverage: float
 
 
 class Variance(NamedTuple):
@@ -48,7 +47,7 @@ class PairedTest:
 def bootstrap_interval(resampled: np.ndarray) -> Interval:
     """Compute the 95 % percentile bootstrap interval of a statistic from its values on resamples, (resamples,)."""
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    return Interval(low, high, LEVEL)
+    return Interval(low, high)
 
 
 def welch_test(
@@ -84,8 +83,8 @@ def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
     of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
     test = paired_test(float(np.mean(scores)), [of_examples, _variance_over_seeds(scores)])
     if test.standard_error == 0:  # without any spread, the interval is the score itself
-        return Interval(test.difference, test.difference, LEVEL)
-    return Interval(test.low, test.high, LEVEL)
+        return Interval(test.difference, test.difference)
+    return Interval(test.low, test.high)
 
 
 def at_level(test: PairedTest, level: float) -> PairedTest:
