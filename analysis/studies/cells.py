@@ -27,7 +27,7 @@ from study.plans.resolved_plan import Arm
 from trainables.data.tasks import TASKS
 from trainables.schema import Configuration, to_plain
 
-State = Literal["complete", "missing", "fewer seeds", "more seeds", "other seeds"]
+State = Literal["complete", "missing", "fewer seeds", "other seeds"]
 SAME_NUMBERS = ("status", "score", "selection_score", "metrics", "epoch", "epochs", "mean_layers")
 SAME_METHOD = ("backbone_fingerprint", "tokenizer_fingerprint")  # must be equal over the tasks of a row
 
@@ -81,9 +81,7 @@ class Cell:
             return "missing"
         if sorted(found) == sorted(wanted):
             return "complete"
-        if len(found) == len(wanted):
-            return "other seeds"
-        return "fewer seeds" if len(found) < len(wanted) else "more seeds"
+        return "fewer seeds" if len(found) < len(wanted) else "other seeds"
 
     @property
     def data_differences(self) -> tuple[str, ...]:
