@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from search_spaces._every_method import NEUTRAL
 from trainables import VARIANT, method_files
 from trainables import list_methods as list_methods
 from trainables.method_files import MethodFile
@@ -31,24 +30,30 @@ class SearchSpace:
     file: str  # path within the package, or whole path of an included file
     space: Mapping[str, BaseDistribution]  # the tuned fields; empty if nothing is searched
     post_hoc: Mapping[str, BaseDistribution]  # exit settings to try on each trained model; in `space` too, unless fixed
-    neutral: Configuration  # fields that the file does not mention, with values that have no effect
-    own_fixed: Configuration  # fields and values of the file's FIXED
+    fixed: Configuration  # values of the fields that are not tuned
     fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields that replace `fixed`
     paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
     variant: Configuration  # fields that the variant fixes instead of tuning; they replace all others
-    published: Mapping[str, Sequence[Configuration]]  # task -> best known configurations, in fields of `space`
+    published: Mapping[str, Sequence[Configuration]] = field(
+        default_factory=dict
+    )  # task -> best known points of `space`
     backbone: Mapping[str, str]  # "mini" or "paper" -> backbone
     tokenizer: Mapping[str, str | None] = field(default_factory=dict)  # keys as in `backbone`; None: the backbone's
     families: Sequence[str] = ()  # families of backbones that the method accepts; empty for any
     mini_space: Mapping[str, BaseDistribution]  # replaces fields of `space` on a tiny random backbone
     mini_grid: Mapping[str, Sequence[Value]]  # replaces fields of `paper_grid` on a tiny random backbone
     mini_fixed: Configuration  # replaces fields of `fixed` on a tiny random backbone; not tuned
+    defaults: Mapping[
+        str, Mapping[str, Any]
+    ]  # "fixed", "mini_space" ... -> those of its values that _every_method.py sets
     start: str | None = None  # method; each trial starts from that method's best model on the trial's task
 
-    @property
-    def fixed(self) -> Configuration:
-        """Values of the fields that are not tuned."""
-        return {**self.neutral, **self.own_fixed}
+    def layers(self, name: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the values of `fixed` or `mini_...`, then those of them that `_every_method.py` sets, with origins."""
+        return [
+            (f"{self.file} {name.upper()}", getattr(self, name)),
+            (f"search_spaces/_every_method.py {name.upper()}", self.defaults[name]),
+        ]
 
 
 def variants(method: str) -> list[str]:
@@ -79,19 +84,33 @@ def load(method: str) -> SearchSpace:
         raise unknown_name_error("method", method, list_methods())
     base, _, variant = method.partition(VARIANT)
     module = _load_module(base)
-    names = [name for name in (*NEEDED, *_OPTIONAL) if name != "FIXED" and hasattr(module, name)]
-    content = {name.lower(): getattr(module, name) for name in names}
+    content = {name.lower(): getattr(module, name) for name in (*NEEDED, *_OPTIONAL) if hasattr(module, name)}
     post_hoc = {field: _make_distribution(values) for field, values in content.get("post_hoc", {}).items()}
     chosen = {field: values for field, values in post_hoc.items() if field not in module.FIXED}
     content |= {"post_hoc": post_hoc, "space": {**module.SPACE, **chosen}}
+    defaults = _list_defaults(content)
+    for name, values in defaults.items():
+        content[name] = values | content.get(name, {})
     return SearchSpace(
         method=method,
         file=method_files.locate_files(base)[1].path,
-        neutral={field: value for field, value in NEUTRAL.items() if field not in {*content["space"], *module.FIXED}},
-        own_fixed=module.FIXED,
         variant=module.VARIANTS[variant] if variant else {},
+        defaults=defaults,
         **content | ({"published": {}} if variant else {}),
     )
+
+
+def _list_defaults(content: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """List the values of `_every_method.py` that apply to a method: those of fields that its file does not mention."""
+    from search_spaces import _every_method as every_method
+
+    fixed, tuned = {*content["fixed"]}, {*content["space"]}
+    mini = {field for name in _MINI for field in content.get(name.lower(), {})}
+    mentioned = {"fixed": tuned | fixed, "mini_space": mini | fixed, "mini_grid": mini | fixed, "mini_fixed": mini}
+    return {
+        name: {field: value for field, value in getattr(every_method, name.upper()).items() if field not in fields}
+        for name, fields in mentioned.items()
+    }
 
 
 def _make_distribution(values: Sequence[Value]) -> BaseDistribution:
@@ -109,7 +128,9 @@ def _load_module(method: str) -> ModuleType:
     return module
 
 
-NEEDED = ("SPACE", "FIXED", "PAPER_GRID", "PUBLISHED", "BACKBONE", "MINI_SPACE", "MINI_GRID", "MINI_FIXED")
+NEEDED = ("SPACE", "FIXED", "PAPER_GRID", "BACKBONE")
+_MINI = ("MINI_SPACE", "MINI_GRID", "MINI_FIXED")
+_OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "PUBLISHED", "TOKENIZER", "FAMILIES", *_MINI)
 PROFILES = {"mini", "paper"}  # keys of BACKBONE and TOKENIZER
 
 _DISTRIBUTION = "an Optuna distribution"
@@ -132,7 +153,6 @@ _MAPPINGS = {  # name -> type of the values in its mapping
     "BACKBONE": _TEXT,
     "TOKENIZER": "text or None",
 }
-_OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES")
 
 
 def _check_shape(file: MethodFile, module: ModuleType) -> None:

@@ -1,15 +1,28 @@
-"""Defaults for fields that a method's file does not mention, and the fields that `--attention` sets.
+"""Values for every method. They apply to fields that the method's own file does not mention.
 
-Nystrom attention has the kernel size of vvvm23/albert. It has 32 landmarks instead of 256, because GLUE's texts are cut
-to 128 tokens. At this length, Nystrom attention costs as much as softmax attention (python -m benchmarks.attention).
+The papers' ranges suit pretrained models of 12 layers. On a tiny random backbone (`mini-*`), `MINI_SPACE`, `MINI_GRID`
+and `MINI_FIXED` replace them. docs/decisions.md#mini-ranges explains the values.
 """
 
-from trainables.schema import Configuration
+from optuna.distributions import BaseDistribution, FloatDistribution
 
-ATTENTION: dict[str, Configuration] = {
-    "softmax": {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None},
-    "nystrom": {"attention": "nystrom", "num_landmarks": 32, "conv_kernel_size": 33},
+from trainables.schema import Configuration, Value
+
+FIXED: Configuration = {  # values that have no effect
+    "attention": "softmax",
+    "num_landmarks": None,
+    "conv_kernel_size": None,
+    "num_hidden_layers": 0,
+    "precision": "float32",
 }
 
-# Values that have no effect. They apply if a method's file neither fixes nor tunes the field.
-NEUTRAL: Configuration = {**ATTENTION["softmax"], "num_hidden_layers": 0, "precision": "float32"}
+MINI_SPACE: dict[str, BaseDistribution] = {"learning_rate": FloatDistribution(1e-3, 2e-3, log=True)}
+MINI_GRID: dict[str, list[Value]] = {"learning_rate": [1e-3, 1.5e-3, 2e-3]}
+MINI_FIXED: Configuration = {
+    "batch_size": 32,
+    "epochs": 6,
+    "stop_after": 0,  # a random model may not improve for some epochs
+    "warmup_ratio": 0.1,
+    "gradient_clip": 1.0,
+    "layer_decay": 1.0,
+}

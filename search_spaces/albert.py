@@ -1,7 +1,6 @@
 """ALBERT search space: the 12 configurations of the PALBERT paper's baselines (arXiv:2204.03276, table 4)."""
 
 from search_spaces import _palbert_paper as paper
-from search_spaces import _random_start as random_start
 from trainables.schema import Configuration
 
 SPACE = paper.SPACE
@@ -11,10 +10,6 @@ BACKBONE = paper.BACKBONE
 
 # Nine of twelve layers are "ALBERT (9 L.)" in the paper's table 2; "3-layers" is for a backbone with six.
 VARIANTS: dict[str, Configuration] = {"9-layers": {"num_hidden_layers": 9}, "3-layers": {"num_hidden_layers": 3}}
-
-MINI_SPACE = random_start.SPACE
-MINI_GRID = random_start.GRID
-MINI_FIXED = random_start.FIXED
 
 # RTE's first configuration is from the command in the PALBERT repository's README; the other configurations
 # are from the ALBERT paper (arXiv:1909.11942, table 14).

@@ -8,7 +8,6 @@ decay.
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
-from search_spaces import _random_start as random_start
 from search_spaces import electra_small as electra
 from trainables.schema import Configuration, Value
 
@@ -36,10 +35,6 @@ FIXED_BY_TASK: dict[str, Configuration] = {
 BACKBONE = {"mini": "mini-albert", "paper": "shoarora/alectra-small-owt"}
 TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
 FAMILIES = ("albert",)
-
-MINI_SPACE = random_start.SPACE
-MINI_GRID = random_start.GRID
-MINI_FIXED = random_start.FIXED
 
 PUBLISHED: dict[str, list[Configuration]] = {
     "cola": [{"learning_rate": 2e-5, "batch_size": 32}],

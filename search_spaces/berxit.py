@@ -7,8 +7,7 @@ baselines. The batch sizes are searched from 8 (the scripts' value) to 32.
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from search_spaces import _palbert_paper as paper
-from search_spaces import _random_start as random_start
-from trainables.schema import Configuration, Value
+from trainables.schema import Value
 
 SPACE: dict[str, BaseDistribution] = paper.SPACE | {"batch_size": CategoricalDistribution([8, 16, 32])}
 
@@ -26,8 +25,3 @@ FIXED: dict[str, Value] = paper.FIXED | {
 }
 BACKBONE = paper.BACKBONE
 FAMILIES = ("albert", "bert", "electra", "roberta")  # families whose pooler can be copied
-PUBLISHED: dict[str, list[Configuration]] = {}
-
-MINI_SPACE = random_start.SPACE
-MINI_GRID = random_start.GRID
-MINI_FIXED = random_start.FIXED

@@ -5,9 +5,8 @@ of the PALBERT paper's baselines. The batch sizes are searched from 8 (the scrip
 """
 
 from search_spaces import _palbert_paper as paper
-from search_spaces import _random_start as random_start
 from search_spaces import berxit
-from trainables.schema import Configuration, Value
+from trainables.schema import Value
 
 START = "albert"  # method of the first training stage
 
@@ -19,8 +18,3 @@ PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [2e-5], "batch_size": [8]
 FIXED = berxit.FIXED  # DeeBERT's scripts also have 3 epochs, a linear schedule and clipping at norm 1
 BACKBONE = paper.BACKBONE
 FAMILIES = berxit.FAMILIES
-PUBLISHED: dict[str, list[Configuration]] = {}
-
-MINI_SPACE = random_start.SPACE
-MINI_GRID = random_start.GRID
-MINI_FIXED = random_start.FIXED

@@ -7,7 +7,6 @@ configure_finetuning.py and model/optimization.py). The paper's appendix B diffe
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
 # The paper searched "[1e-4, 2e-4, 3e-4, 5e-3]" for small models (appendix B); we read the last as 5e-4. The range
@@ -51,9 +50,7 @@ VARIANTS: dict[str, Configuration] = {
 BACKBONE = {"mini": "mini-electra", "paper": "google/electra-small-discriminator"}
 FAMILIES = ("electra", "bert")  # lmtuners' ELECTRA-small is a BERT
 
-MINI_SPACE = random_start.SPACE
-MINI_GRID = random_start.GRID
-MINI_FIXED = random_start.FIXED | {"layer_decay_convention": None}
+MINI_FIXED = {"layer_decay_convention": None}
 
 _RELEASED = {"learning_rate": 1e-4}  # the released code's default
 _RERUN = {"learning_rate": 3e-4}  # richarddwang/electra_pytorch

@@ -1,7 +1,6 @@
 """PABEE search space: the PALBERT paper's grid (arXiv:2204.03276, table 4) and the patiences of PABEE's scripts."""
 
 from search_spaces import _palbert_paper as paper
-from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
 SPACE = paper.SPACE
@@ -14,10 +13,7 @@ FIXED: dict[str, Value] = paper.FIXED | {"regression_threshold": None}
 FIXED_BY_TASK: dict[str, Configuration] = {"stsb": {"regression_threshold": 0.2}}
 BACKBONE = paper.BACKBONE
 
-# Patience is 3, because the tiny backbones have six layers.
-MINI_SPACE = random_start.SPACE
-MINI_GRID = random_start.GRID | {"patience": [3]}
-MINI_FIXED = random_start.FIXED
+MINI_GRID = {"patience": [3]}  # the tiny backbones have six layers
 
 # The command in the PALBERT repository's README, then PABEE's training script (its epochs and schedule differ).
 PUBLISHED: dict[str, list[Configuration]] = {

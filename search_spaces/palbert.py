@@ -3,7 +3,7 @@
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from search_spaces import _palbert_paper as paper
-from search_spaces import _random_start as random_start
+from search_spaces import pondernet
 from trainables.schema import Configuration, Value
 
 # Fields of the Λ network: learning rates within the paper's {1, 2, 3}e-5, the architectures of the released code, and
@@ -39,13 +39,11 @@ VARIANTS: dict[str, Configuration] = {
     "d": {"lambda_layer_arch": "linear_cat", "num_lambda_layers": 0},
 }
 
-MINI_SPACE = (
-    random_start.SPACE
-    | random_start.PONDER_SPACE
-    | {"lambda_learning_rate": FloatDistribution(2e-4, 1e-3, log=True), "num_lambda_layers": IntDistribution(1, 3)}
-)
-MINI_GRID = random_start.GRID | random_start.PONDER_GRID | {"lambda_learning_rate": [3e-4, 1e-3]}
-MINI_FIXED = random_start.FIXED
+MINI_SPACE = pondernet.MINI_SPACE | {
+    "lambda_learning_rate": FloatDistribution(2e-4, 1e-3, log=True),
+    "num_lambda_layers": IntDistribution(1, 3),
+}
+MINI_GRID = pondernet.MINI_GRID | {"lambda_learning_rate": [3e-4, 1e-3]}
 
 # The command in the PALBERT repository's README.
 PUBLISHED: dict[str, list[Configuration]] = {

@@ -6,8 +6,7 @@ and of pretraining/modeling.py (dropout).
 
 from optuna.distributions import BaseDistribution
 
-from search_spaces import _random_start as random_start
-from trainables.schema import Configuration, Value
+from trainables.schema import Value
 
 SPACE: dict[str, BaseDistribution] = {}
 PAPER_GRID: dict[str, list[Value]] = {}
@@ -36,8 +35,4 @@ BACKBONE = {"mini": "mini-sharebert", "paper": "sharebert-small"}
 TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
 FAMILIES = ("sharebert",)
 
-MINI_SPACE: dict[str, BaseDistribution] = {}
-MINI_GRID: dict[str, list[Value]] = {}
-MINI_FIXED: dict[str, Value] = random_start.FIXED | {"learning_rate": 1e-3, "warmup_steps": 0}
-
-PUBLISHED: dict[str, list[Configuration]] = {}
+MINI_FIXED: dict[str, Value] = {"learning_rate": 1e-3, "warmup_steps": 0}

@@ -13,14 +13,13 @@ from msgspec.structs import force_setattr, replace
 
 import trainables
 from search_spaces import resolve_method
-from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import count_local_gpus
 from study.command_line import add_once, option, read_pair, read_setting
 from study.drivers.driver import IDLE_HOURS
 from study.facts.plain_words import counted
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
-from study.plans.plan import EarlyStopping, Plan, SearchRepeats
+from study.plans.plan import ATTENTION, EarlyStopping, Plan, SearchRepeats
 from study.plans.plan_file import INCLUDE, include_folder, read_toml
 from study.plans.ranges import (
     FORMS,

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from search_spaces import objectives as recipes
-from search_spaces._every_method import ATTENTION
 from study.cluster.resources import count_local_gpus
 from study.command_line import Command, argument, option, read_settings
 from study.facts.events import utc_now
@@ -24,7 +23,7 @@ from study.facts.plain_words import print_lines, read_width, wrap_line
 from study.mlflow_mirror.tracking import build_default_uri
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.departures import WIDTH, list_pretraining_departures
-from study.plans.plan import Layered, choose_backbone, format_columns, make_field_error, merge_layers
+from study.plans.plan import ATTENTION, Layered, choose_backbone, format_columns, make_field_error, merge_layers
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
 from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_address

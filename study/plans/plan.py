@@ -192,6 +192,13 @@ def choose_backbone(
     return chosen, default if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
+# Fields that --attention sets. Nystrom attention has the kernel size of vvvm23/albert. It has 32 landmarks instead of
+# 256, because GLUE's texts are cut to 128 tokens. At this length, it costs as much as softmax attention
+# (python -m benchmarks.attention).
+ATTENTION: Mapping[str, Configuration] = {
+    "softmax": {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None},
+    "nystrom": {"attention": "nystrom", "num_landmarks": 32, "conv_kernel_size": 33},
+}
 # Options that correspond to exit_criteria=sample in PALBERT's scripts.
 SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"
 NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, BERxiT or lmtuners -> field here

@@ -172,15 +172,13 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     kind = "mini" if "mini" in (plan.profile, plan.data) else "paper"
     backbone, tokenizer = choose_backbone(space, kind, backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
-    mini_space = {name: value for name, value in space.mini_space.items() if is_mini and name in space.space}
     layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
-    in_file = merge_layers([*layers, (f"{space.file} MINI_SPACE", mini_space)])
+    in_file = merge_layers([*layers, *(space.layers("mini_space") if is_mini else ())])
     fixed_by_hand, searched = _collect_by_hand(plan, space, arm)
     fixed_in_files: Layers[Value] = [
-        ("search_spaces/_every_method.py NEUTRAL", space.neutral),
-        (f"{space.file} FIXED", space.own_fixed),
+        *space.layers("fixed"),
         (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
-        (f"{space.file} MINI_FIXED", space.mini_fixed if is_mini else {}),
+        *(space.layers("mini_fixed") if is_mini else ()),
         (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
     ]
     fixed = merge_layers(fixed_in_files) | fixed_by_hand
@@ -188,8 +186,8 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     tuned = {name: Layered(make_range(layered.value), layered.origin) for name, layered in in_file.items()} | searched
     tuned = {name: ranged for name, ranged in tuned.items() if name not in fixed}
     published = () if is_mini else space.published.get(task, ())
-    mini_grid = space.mini_grid if is_mini else {}
-    grid = merge_layers([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
+    mini_grid = space.layers("mini_grid") if is_mini else ()
+    grid = merge_layers([(f"{space.file} PAPER_GRID", space.paper_grid), *mini_grid])
     points = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
     points += [(layered.origin, {name: layered.value[0]}) for name, layered in grid.items()]
     unsearched = set[str]() if plan.searched_alone is UNSET else tuned.keys() - {*plan.searched_alone}

@@ -34,14 +34,11 @@ def build(config, encoder, task):
     "search_spaces/toy.py": """
 from optuna.distributions import FloatDistribution
 from search_spaces import _palbert_paper as paper
-from search_spaces import _random_start as random_start
 
 SPACE = paper.SPACE | {"smoothing": FloatDistribution(0.0, 0.2)}
 PAPER_GRID = paper.GRID | {"smoothing": [0.1]}
 FIXED = paper.FIXED
 BACKBONE = paper.BACKBONE
-MINI_SPACE, MINI_GRID, MINI_FIXED = random_start.SPACE, random_start.GRID, random_start.FIXED
-PUBLISHED = {}
 """,
     "trainables/toy_pretraining.py": """
 from trainables.configuration import TrainingConfig
@@ -57,14 +54,12 @@ def build(config, encoder, task):
 """,
     "search_spaces/toy_pretraining.py": """
 from search_spaces import _palbert_paper as paper
-from search_spaces import _random_start as random_start
 
 SPACE = {}
 PAPER_GRID = {}
 FIXED = paper.FIXED | {"learning_rate": 1e-4, "batch_size": 32}
 BACKBONE = paper.BACKBONE
-MINI_SPACE, MINI_GRID, MINI_FIXED = {}, {}, random_start.FIXED | {"learning_rate": 1e-3}
-PUBLISHED = {}
+MINI_FIXED = {"learning_rate": 1e-3}
 """,
 }
 

@@ -57,18 +57,18 @@ def changed(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 MISTAKES = {
-    "no PUBLISHED": (without("PUBLISHED"), "{0}/entropy_space.py has no PUBLISHED; a search space has SPACE, "),
+    "no grid": (without("PAPER_GRID"), "{0}/entropy_space.py has no PAPER_GRID; a search space has SPACE, "),
     "neither": (
         changed("entropy_space.py", ' | {"threshold": FloatDistribution(0.05, 0.6)}', ""),
-        "{0}/entropy_space.py:9: threshold of Config is not in SPACE, POST_HOC or FIXED",
+        "{0}/entropy_space.py:8: threshold of Config is not in SPACE, POST_HOC or FIXED",
     ),
     "no such field": (
         changed("entropy_space.py", "FIXED = paper.FIXED", 'FIXED = paper.FIXED | {"patience": 3}'),
-        "{0}/entropy_space.py:9: FIXED has patience, which Config in {0}/entropy.py:13 lacks",
+        "{0}/entropy_space.py:8: FIXED has patience, which Config in {0}/entropy.py:13 lacks",
     ),
     "field": (
         changed("entropy_space.py", '"threshold": F', '"treshold": F'),
-        "{0}/entropy_space.py:8: SPACE has treshold, which Config in {0}/entropy.py:13 lacks; did you mean threshold?",
+        "{0}/entropy_space.py:7: SPACE has treshold, which Config in {0}/entropy.py:13 lacks; did you mean threshold?",
     ),
     "annotation": (
         changed("entropy.py", "threshold: Positive ", "threshold: Positiv "),
@@ -89,12 +89,12 @@ MISTAKES = {
     "syntax": (changed("entropy.py", "def build(", "def build("[:-1]), "{0}/entropy.py:44: SyntaxError: "),
     "name": (
         changed("entropy_space.py", "paper.GRID", "paper.GIRD"),
-        "{0}/entropy_space.py:10: AttributeError: module 'search_spaces._palbert_paper' has no attribute 'GIRD'; did "
+        "{0}/entropy_space.py:9: AttributeError: module 'search_spaces._palbert_paper' has no attribute 'GIRD'; did "
         "you mean GRID?",
     ),
     "type": (
         changed("entropy_space.py", "FloatDistribution(0.05, 0.6)", "0.3"),
-        "{0}/entropy_space.py:8: SPACE['threshold'] is 0.3; allowed: an Optuna distribution",
+        "{0}/entropy_space.py:7: SPACE['threshold'] is 0.3; allowed: an Optuna distribution",
     ),
     "package": (
         changed("entropy.py", "from dataclasses", "import no_such_package\nfrom dataclasses"),
@@ -106,7 +106,7 @@ MISTAKES = {
     ),
     "value": (
         changed("entropy_space.py", "[0.1, 0.3, 0.5]", "[0.1, 0.3, 5.0]"),
-        "{0}/entropy_space.py:10: PAPER_GRID has threshold 5.0, which is outside of FloatDistribution(",
+        "{0}/entropy_space.py:9: PAPER_GRID has threshold 5.0, which is outside of FloatDistribution(",
     ),
 }
 
@@ -123,7 +123,7 @@ def test_a_mistake_is_one_line(methods: Path, tmp_path: Path, capsys: pytest.Cap
     assert f"FAULT entropy: {line.format(methods)}" in told and told.count("FAULT") == 1
 
 
-@pytest.mark.parametrize("mistake", ["no PUBLISHED", "neither", "no space", "no code", "syntax", "type"])
+@pytest.mark.parametrize("mistake", ["no grid", "neither", "no space", "no code", "syntax", "type"])
 def test_a_mistake_in_the_package_is_the_same_line(
     methods: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mistake: str
 ) -> None:

@@ -56,7 +56,7 @@ def test_values_are_those_of_a_study_and_the_paper_s_where_it_searches():
         else:
             assert arm.space[name].contains(value)
     assert spec.config["beta"] == 0.3 and values["beta"].origin == "--set beta"
-    assert values["learning_rate"].origin == "search_spaces/palbert.py MINI_GRID, not searched"
+    assert values["learning_rate"].origin == "search_spaces/_every_method.py MINI_GRID, not searched"
 
 
 def test_a_trial_of_a_study_can_be_tried_as_it_was():
