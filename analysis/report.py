@@ -33,9 +33,9 @@ from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_folder import compute_plan_digest, predictions_file
 from study.storage.addresses import check_folder
+from trainables import Departure
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
-from trainables.departure import Departure
 from trainables.schema import Typed
 
 PAGE = "report.html"

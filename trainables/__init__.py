@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainables import method_files
-from trainables.departure import Departure
 from trainables.spelling import unknown_name_error
 
 if TYPE_CHECKING:
@@ -20,6 +19,20 @@ if TYPE_CHECKING:
     from trainables.schema import Configuration
 
 VARIANT = ":"  # separates a method's name from its variant's
+
+
+class Departure(NamedTuple):
+    """One difference of a method, recipe or plan from the original paper or code, described in short phrases."""
+
+    what: str  # name of the configuration field, or a free description
+    paper: str  # value in the paper or the paper's code; empty if nothing there is comparable
+    here: str
+
+    def __str__(self) -> str:
+        """Format the difference, e.g. `weight_decay: 0 (paper: 0.01)`."""
+        names_source = self.paper.endswith((" in the paper", " in the code"))
+        paper = self.paper if names_source else f"paper: {self.paper}"
+        return f"{self.what}: {self.here}" + f" ({paper})" * bool(self.paper)
 
 
 def base_method(method: str) -> str:

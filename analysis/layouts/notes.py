@@ -33,9 +33,9 @@ from study.facts.plain_words import CellInWords, counted, describe_shortfalls, j
 from study.facts.record import Record
 from study.plans.ranges import format_setting, shorten, split_key
 from study.plans.samplers import describe_sampler, describe_select_by
+from trainables import Departure
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
-from trainables.departure import Departure
 from trainables.runs.trial import blocked_exit
 from trainables.schema import to_plain
 

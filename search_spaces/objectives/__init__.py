@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from trainables import VARIANT, objectives
-from trainables.departure import Departure
+from trainables import VARIANT, Departure, objectives
 from trainables.schema import Configuration
 from trainables.spelling import unknown_name_error
 

@@ -18,9 +18,9 @@ from optuna.trial import create_trial
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
+from trainables import Departure
 from trainables.configuration import TrainingConfig
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
-from trainables.departure import Departure
 from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.method_files import format_error, locate_files
 from trainables.schema import Configuration, Value, from_plain

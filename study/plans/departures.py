@@ -13,8 +13,8 @@ from search_spaces.objectives import Recipe
 from study import profiles
 from study.facts.plain_words import read_width, wrap_line
 from study.plans.ranges import is_searched, shorten
-from study.plans.resolved_plan import Arm, ResolvedPlan
-from trainables.departure import Departure, Departures
+from study.plans.resolved_plan import Arm, Departures, ResolvedPlan
+from trainables import Departure
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners

@@ -24,7 +24,7 @@ from trainables.spelling import suggest_nearest
 if TYPE_CHECKING:
     from search_spaces import SearchSpace
     from search_spaces.objectives import Recipe
-    from trainables.departure import Departure
+    from trainables import Departure
 
 T = TypeVar("T")
 MOST_REPEATS = 9  # searches per arm; keeps all confirm seeds below the search seeds

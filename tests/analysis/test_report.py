@@ -30,7 +30,7 @@ from analysis.studies.cells import Row, read_cell
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
 from study.facts.study_folder import predictions_file
-from trainables.departure import Departure
+from trainables import Departure
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainables.departure import Departure
+from trainables import Departure
 
 
 def join_departures(departures: Iterable[Departure | str]) -> str:

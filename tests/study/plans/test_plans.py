@@ -13,7 +13,7 @@ from study.plans.departures import describe_departures
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import explain, resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
-from trainables.departure import Departure
+from trainables import Departure
 
 
 def plan_from(*arguments: str) -> Plan:
