@@ -23,8 +23,7 @@ from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_folder
 from trainables.data.tasks import TASKS
-from trainables.encoders.backbones import is_hub_name
-from trainables.licences import licence_of_backbone
+from trainables.encoders.backbones import find_licence, is_hub_name
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # first letters of a class's name -> its module
 GLUE = "nyu-mll/glue"  # name on the hub
@@ -131,7 +130,7 @@ def _format_front_matter(record: Record, data: str) -> str:
         model_name=f"{record.method} on {record.task}",
         library_name="transformers",
         pipeline_tag="text-classification",
-        license=licence_of_backbone(backbone or ""),
+        license=find_licence(backbone or "") or "unknown",
         base_model=backbone,
         datasets=[GLUE] if is_glue else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),

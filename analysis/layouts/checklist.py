@@ -28,8 +28,8 @@ from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import counted
 from study.plans.samplers import describe_sampler, describe_select_by
 from trainables.data.metrics import metric_words
-from trainables.data.tasks import TASKS
-from trainables.licences import OF_TASKS, UNKNOWN, licence_of_backbone
+from trainables.data.tasks import LICENCES, TASKS
+from trainables.encoders.backbones import find_licence
 
 FILE = Path(__file__).parents[1] / "checklist.toml"
 
@@ -208,9 +208,9 @@ def _find_licence_gaps(evidence: Evidence) -> list[str]:
     arms = [cell.arm for _, cell in evidence.cells]
     if evidence.on_mini:
         return []
-    tasks = [TASKS[arm.task].title for arm in arms if OF_TASKS.get(arm.task, UNKNOWN) == UNKNOWN]
+    tasks = [TASKS[arm.task].title for arm in arms if arm.task not in LICENCES]
     made = {name for study in evidence.studies for name in study.file.plan.untrained}
-    unknown = [arm.whole_backbone for arm in arms if licence_of_backbone(arm.whole_backbone) == UNKNOWN]
+    unknown = [arm.whole_backbone for arm in arms if not find_licence(arm.whole_backbone)]
     backbones = [f"backbone {Path(name).name}" for name in unknown if name not in made]
     return list(dict.fromkeys([*tasks, *backbones]))
 
@@ -246,8 +246,8 @@ def _describe_data(cell: Cell) -> dict[str, Entry]:
     sizes |= {f"official_{split}": sum(task.sizes.get(name, 0) for name in names) for split, names in splits.items()}
     texts = {
         "metric": metric_words(task),
-        "licence": OF_TASKS.get(cell.task, UNKNOWN),
-        "backbone_licence": licence_of_backbone(cell.arm.whole_backbone),
+        "licence": LICENCES.get(cell.task, "unknown"),
+        "backbone_licence": find_licence(cell.arm.whole_backbone) or "unknown",
     }
     counts = {column: Entry(f"{size:,}", {"": str(size)}) if size else Entry() for column, size in sizes.items()}
     return counts | {column: Entry.from_text(text) for column, text in texts.items()}

@@ -206,6 +206,19 @@ TASKS: dict[str, Task] = {
 }
 
 
+# Known licences of the data, read at their sources on 2026-11-25. The card of stanfordnlp/sst2 names no licence. RTE
+# consists of the data of four challenges with their own terms, whose pages name no licence. CoLA's authors hold the
+# copyright; nyu-mll.github.io/CoLA expects research to be fair use.
+LICENCES: Mapping[str, str] = {
+    "qnli": "CC BY-SA 4.0",  # SQuAD 1.1, from the card of rajpurkar/squad
+    "mrpc": "Microsoft's terms",  # from LICENSE.txt of STS-B, which contains parts of MRPC; the terms are not verified
+    "mnli": "OANC; CC BY 3.0, CC BY-SA 3.0",  # arXiv:1704.05426; CC BY-SA 3.0 applies to some of the fiction
+    "qqp": "Quora's terms",  # non-commercial according to a book that cites quora.com/about/tos; not verified
+    "stsb": "CC BY-SA 4.0 for scores, various for texts",  # from its LICENSE.txt
+    "wnli": "CC BY 4.0",  # Winograd Schema Challenge: cs.nyu.edu/davise/papers/WinogradSchemas/WS.html
+}
+
+
 def trainable_tasks() -> tuple[str, ...]:
     """List the names of all tasks that a study can train on: GLUE without AX, then users' own tasks."""
     return tuple(name for name, task in TASKS.items() if task.dev_splits)

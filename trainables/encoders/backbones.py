@@ -88,6 +88,14 @@ _BARE_HUB_NAMES: Mapping[str, tuple[str, ...]] = {  # owner -> names
 }
 _OWNERS = {name: owner for owner, names in _BARE_HUB_NAMES.items() for name in names}
 
+_LICENCES = {  # start of a hub name -> licence on its page, read on 2026-11-25
+    "albert/": "apache-2.0",
+    "google-bert/": "apache-2.0",  # not verified
+    "google/electra": "apache-2.0",
+    "FacebookAI/roberta": "mit",
+    "sentence-transformers/all-MiniLM": "apache-2.0",
+}
+
 _WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -279,6 +287,11 @@ def whole_name(backbone: str) -> str:
     """Add the missing owner to a hub name and drop its revision; return any other name unchanged."""
     name = hub_revision(backbone)[0]
     return f"{_OWNERS[name]}/{name}" if name in _OWNERS and is_hub_name(backbone) else name
+
+
+def find_licence(name: str) -> str | None:
+    """Look up a backbone's licence by its whole name on the hub; None if it is unknown, as for a folder."""
+    return next((licence for start, licence in _LICENCES.items() if name.startswith(start)), None)
 
 
 def is_untrained(backbone: str) -> bool:
