@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from search_spaces.objectives import _mini as mini
+from search_spaces.objectives import _every_objective as every_objective
 from trainables.schema import Value
 
-FIXED: dict[str, Value] = {
+FIXED: dict[str, Value] = every_objective.FIXED | {
     "learning_rate": 1.76e-3,
     "batch_size": 4096,
     "gradient_accumulation": 32,
@@ -13,10 +13,6 @@ FIXED: dict[str, Value] = {
     "steps_per_epoch": 1_000,
     "optimizer": "lamb",
     "adam_beta2": 0.999,
-    "adam_epsilon": 1e-6,
-    "weight_decay": 0.01,
-    "schedule": "linear",
-    "decay_power": None,
     "warmup_steps": 3_125,
     "gradient_clip": 1.0,
     "max_length": 512,
@@ -28,12 +24,8 @@ FIXED: dict[str, Value] = {
     "random_token_share": 0.1,
     "hidden_dropout": 0.0,  # as in version 2 of base
     "classifier_dropout": 0.0,
-    "attention": "softmax",
-    "num_landmarks": None,
-    "conv_kernel_size": None,
-    "precision": "bfloat16",
 }
-MINI_FIXED: dict[str, Value] = mini.FIXED
+MINI_FIXED: dict[str, Value] = every_objective.MINI_FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "albert-base"}
 TOKENIZER = {"paper": "albert/albert-base-v2"}
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here

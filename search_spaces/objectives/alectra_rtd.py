@@ -6,21 +6,16 @@ BERT generator "didn't perform", and tying the encoders of the two ALBERTs was "
 
 from typing import Any
 
-from search_spaces.objectives import _mini as mini
+from search_spaces.objectives import _every_objective as every_objective
 from trainables.schema import Value
 
-FIXED: dict[str, Value] = {
+FIXED: dict[str, Value] = every_objective.FIXED | {
     "learning_rate": 2e-3,
     "batch_size": 512,
-    "gradient_accumulation": 1,
     "steps": 500_000,
     "steps_per_epoch": 5_000,
     "optimizer": "lamb_clamped",
     "adam_beta2": 0.999,
-    "adam_epsilon": 1e-6,
-    "weight_decay": 0.01,
-    "schedule": "linear",
-    "decay_power": None,
     "warmup_steps": 40_000,
     "gradient_clip": 0.0,
     "max_length": 128,
@@ -32,10 +27,6 @@ FIXED: dict[str, Value] = {
     "random_token_share": 0.0,
     "hidden_dropout": 0.1,
     "classifier_dropout": 0.1,
-    "attention": "softmax",
-    "num_landmarks": None,
-    "conv_kernel_size": None,
-    "precision": "bfloat16",
     "discriminator_weight": 50.0,
     "generator_family": "albert",
     "tie_encoder": False,
@@ -44,7 +35,7 @@ FIXED: dict[str, Value] = {
     "generator_heads": 1,
     "generator_intermediate_size": 1024,
 }
-MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
+MINI_FIXED: dict[str, Value] = every_objective.MINI_FIXED | every_objective.MINI_GENERATOR
 BACKBONE = {"mini": "mini-albert", "paper": "alectra-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
 _SHARED_DEPARTURES = (

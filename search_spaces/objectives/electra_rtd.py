@@ -2,22 +2,18 @@
 
 from typing import Any
 
-from search_spaces.objectives import _mini as mini
+from search_spaces.objectives import _every_objective as every_objective
 from search_spaces.objectives import alectra_rtd as alectra
 from trainables.schema import Value
 
-FIXED: dict[str, Value] = {
+FIXED: dict[str, Value] = every_objective.FIXED | {
     "learning_rate": 5e-4,
     "batch_size": 128,
-    "gradient_accumulation": 1,
     "steps": 1_000_000,
     "steps_per_epoch": 10_000,
     "optimizer": "adamw_uncorrected",
     "adam_beta2": 0.999,
-    "adam_epsilon": 1e-6,
-    "weight_decay": 0.01,
     "schedule": "linear_from_start",
-    "decay_power": None,
     "warmup_steps": 10_000,
     "gradient_clip": 1.0,
     "max_length": 128,
@@ -29,17 +25,13 @@ FIXED: dict[str, Value] = {
     "random_token_share": 0.0,
     "hidden_dropout": 0.1,
     "classifier_dropout": 0.1,
-    "attention": "softmax",
-    "num_landmarks": None,
-    "conv_kernel_size": None,
-    "precision": "bfloat16",
     "discriminator_weight": 50.0,
     "generator_hidden_size": 64,
     "generator_layers": 12,
     "generator_heads": 1,
     "generator_intermediate_size": 256,
 }
-MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
+MINI_FIXED: dict[str, Value] = every_objective.MINI_FIXED | every_objective.MINI_GENERATOR
 BACKBONE = {"mini": "mini-electra", "paper": "electra-small"}
 TOKENIZER = {"paper": "google/electra-small-discriminator"}
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from search_spaces.objectives import _mini as mini
+from search_spaces.objectives import _every_objective as every_objective
 from search_spaces.objectives import alectra_rtd as alectra
 from trainables.schema import Value
 
-FIXED: dict[str, Value] = {
+FIXED: dict[str, Value] = every_objective.FIXED | {
     "learning_rate": 1e-3,
     "batch_size": 4000,
     "gradient_accumulation": 16,  # parts of 250 examples
@@ -14,10 +14,6 @@ FIXED: dict[str, Value] = {
     "steps_per_epoch": 500,
     "optimizer": "adamw",
     "adam_beta2": 0.98,
-    "adam_epsilon": 1e-6,
-    "weight_decay": 0.01,
-    "schedule": "linear",
-    "decay_power": None,
     "warmup_steps": 1_380,  # 6 % of the steps
     "gradient_clip": 0.5,
     "max_length": 128,
@@ -29,12 +25,8 @@ FIXED: dict[str, Value] = {
     "random_token_share": 0.1,
     "hidden_dropout": 0.1,
     "classifier_dropout": 0.0,
-    "attention": "softmax",
-    "num_landmarks": None,
-    "conv_kernel_size": None,
-    "precision": "bfloat16",
 }
-MINI_FIXED: dict[str, Value] = mini.FIXED
+MINI_FIXED: dict[str, Value] = every_objective.MINI_FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "sharebert-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
