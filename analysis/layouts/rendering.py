@@ -218,7 +218,7 @@ def tex(text: str) -> str:
 def _latex_sign(character: str) -> str:
     if character in _SIGNS:
         return _SIGNS[character]
-    base, *accents = unicodedata.normalize("NFD", character)
+    base, *accents = list(unicodedata.normalize("NFD", character))
     is_letter = base.isascii() and base.isprintable() and character < "\u0180" and _OGONEK not in accents
     return character if is_letter or character in _UNCHANGED else f"{{[}}U+{ord(character):04X}]"
 
