@@ -24,7 +24,7 @@ from analysis.layouts.evidence import format_mean
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Entry, Line, Table
 from analysis.statistics.comparisons import compare
-from analysis.statistics.samples import Place, Sample, mean_facts, resample
+from analysis.statistics.samples import Place, Sample, resample
 from analysis.studies.stored_predictions import Answers
 from analysis.tables import table_files
 from study.command_line import Command, argument, option
@@ -85,7 +85,6 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
             f"Scores are in points, with 95 % intervals over seeds and examples; {scored}. The files do not record "
             "searches or earlier analyses of the results, so the tests are not corrected for them."
         ),
-        sidecar={"means": mean_facts(samples)},
     )
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from analysis.answer import answer
 from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.rendering import FORMATS, Format, render
+from analysis.layouts.rendering import FORMATS, Format, json_text, render
 from analysis.layouts.table import Table, select
 from analysis.studies.load import Study, load_studies
 from analysis.written_by import version
@@ -108,7 +108,7 @@ def render_files(tables: list[Table]) -> dict[str, bytes]:
 def table_files(table: Table) -> dict[str, str]:
     """Render a table in all formats; return name of the file -> text."""
     files = {f"{table.name}.{ending}": render(table, ending) for ending in FORMATS}
-    files[f"{table.name}.json"] = json.dumps(table.sidecar, indent=1, ensure_ascii=False) + "\n"
+    files[f"{table.name}.json"] = json_text(table)
     return files | ({ANSWER: table.answer} if table.answer else {})
 
 

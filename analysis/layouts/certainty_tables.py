@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, make_table
+from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, format_test, make_table
 from analysis.layouts.notes import look_notes
 from analysis.layouts.paper_tables import pairs_with_published
 from analysis.layouts.published_numbers import (
     PAPER_METRICS,
-    Pair,
     place_published,
     read_published_rows,
     select_backbones,
@@ -21,7 +19,6 @@ from analysis.layouts.published_numbers import (
 )
 from analysis.layouts.table import (
     DIFFERENCE,
-    ESTIMATE,
     HALF_WIDTH,
     INTERVAL,
     MARKS,
@@ -35,14 +32,13 @@ from analysis.layouts.table import (
 )
 from analysis.statistics import comparisons
 from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, Repeats
-from analysis.statistics.samples import Place, Sample
+from analysis.statistics.samples import Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
 from analysis.statistics.verdicts import MARGIN
 from analysis.studies.cells import Cell, Row, find_repeats
 from study.facts.events import ModelOnTest
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
-from trainables.schema import to_plain
 
 DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
@@ -77,7 +73,6 @@ def verdicts_table(evidence: Evidence) -> Table | None:
             "?: undecided. There is no verdict if the paper does not state its number of seeds."
         ),
         notes=verdict_notes(pairs),
-        sidecar={"verdicts": [_verdict_facts(pair) for pair in pairs]},
     )
 
 
@@ -93,7 +88,7 @@ def _describe_comparison(one: Comparison) -> dict[str, Entry]:
     least = one.detectable_difference
     detectable = Entry() if least is None else DETECTABLE.entry(*(factor * least for factor in DETECTABLE_RANGE))
     return {
-        "difference": _format_test(one),
+        "difference": format_test(one.test, mark=one.arrow),
         "p_value": _format_p_value(one.test.p_value),
         "adjusted_p_value": _format_p_value(one.adjusted_p_value),
         "detectable_difference": detectable,
@@ -138,10 +133,6 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
             f"{counted(len(compared), 'comparison')} with {baseline}."
             f"{separately if means else ''}"
         ),
-        sidecar={
-            "comparisons": [one.to_json() for one in compared],
-            "over_tasks": [one.to_json() for one in means.values()],
-        },
     )
 
 
@@ -158,27 +149,27 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
             f"Holm's correction covers the {counted(len(others), 'comparison')} in this table. Other tables do not "
             "mark these differences."
         ),
-        sidecar={"comparisons": [one.to_json() for one in others]},
     )
 
 
-def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: Any) -> Table:
+def _make_comparison_table(name: str, compared: Sequence[Comparison], *, title: str, caption: str) -> Table:
     titles = [TASKS[one.task].title if one.task in TASKS else one.task for one in compared]
     lines = [
-        Line(f"{one.row} - {one.other}, {title}", _describe_comparison(one))
-        for one, title in zip(compared, titles, strict=True)
+        Line(f"{one.row} - {one.other}, {task}", _describe_comparison(one))
+        for one, task in zip(compared, titles, strict=True)
     ]
     unit = "points; p_value, adjusted_p_value: probability"
-    return Table(name, columns=COMPARISONS, lines=lines, first_column="pair", unit=unit, **others)
+    return Table(name, title, COMPARISONS, lines, caption, first_column="pair", unit=unit)
 
 
-def _collect_sources(cell: Cell, sample: Sample | None) -> dict[str, float | None]:
-    """Compute the variation of the cell's score, in [-1, 1], from each source in `SOURCES`."""
+def _describe_sources(cell: Cell, sample: Sample | None) -> dict[str, Entry]:
+    """Return the variation of the cell's score from each source in `SOURCES`."""
+    variance = variance_over_searches(cell)
     return {
-        "seed": sample.spread_over_seeds if sample else None,
-        "dev_examples": sample.spread_over_examples if sample else None,
-        "search": None if (variance := variance_over_searches(cell)) is None else variance.value**0.5,
-        "best_minus_last": best_minus_last(cell),
+        "seed": SPREAD.entry(sample.spread_over_seeds if sample else None),
+        "dev_examples": SPREAD.entry(sample.spread_over_examples if sample else None),
+        "search": SPREAD.entry(None if variance is None else variance.value**0.5),
+        "best_minus_last": DIFFERENCE.entry(best_minus_last(cell)),
     }
 
 
@@ -190,9 +181,12 @@ def sources_table(evidence: Evidence) -> Table | None:
 
     Return None if no cell has two final runs.
     """
-    cells = {(label, cell.task): cell for label, cell in evidence.cells if len(cell.records) > 1}
-    sources = {place: _collect_sources(cell, evidence.samples.get(place)) for place, cell in cells.items()}
-    if not sources:
+    lines = [
+        Line("/".join(place), _describe_sources(cell, evidence.samples.get(place)))
+        for place, cell in evidence.cells_by_place.items()
+        if len(cell.records) > 1
+    ]
+    if not lines:
         return None
     return make_table(
         evidence,
@@ -200,13 +194,7 @@ def sources_table(evidence: Evidence) -> Table | None:
         title="Sources of variation{data}",
         first_column="arm",
         columns=SOURCES,
-        lines=[
-            Line(
-                "/".join(place),
-                {name: (DIFFERENCE if name == "best_minus_last" else SPREAD).entry(own) for name, own in found.items()},
-            )
-            for place, found in sources.items()
-        ],
+        lines=lines,
         caption=(
             'All numbers are in points. The columns "seed", "dev examples" and "search" have the standard deviation '
             "of one model's score over seeds, over samples of dev examples, and over searches. The standard deviation "
@@ -214,7 +202,6 @@ def sources_table(evidence: Evidence) -> Table | None:
             'column "best - last epoch" has the score of the selected epoch minus the score of the last epoch, on the '
             "selection split."
         ),
-        sidecar={"sources": _with_places(sources)},
     )
 
 
@@ -272,8 +259,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     repeats, baseline = evidence.repeats, evidence.baseline
     if not repeats:
         return None
-    compared = evidence.comparisons_of_methods
-    tests = {(one.row, one.task): one for one in compared}
+    tests = {(one.row, one.task): one for one in evidence.comparisons_of_methods}
     others = [repeat for _, cell in evidence.cells for repeat in find_repeats(cell)[1:]]
     left_out = [f"{repeat.name}: {repeat.shortfall}" for repeat in others if repeat.state != "complete"]
     return make_table(
@@ -303,10 +289,6 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             *look_notes(evidence.rows, at_searches=True),
             *[f"some searches are left out: {'; '.join(left_out)}"] * bool(left_out),
         ],
-        sidecar={
-            "repeats": _with_places({place: of_cell.to_json() for place, of_cell in repeats.items()}),
-            "comparisons": [comparison.to_json() for comparison in compared],
-        },
     )
 
 
@@ -317,37 +299,14 @@ def _describe_repeats(repeats: Repeats, compared: Comparison | None) -> dict[str
         "all": POINTS.entry(float(np.mean(repeats.scores))),
         "spread": POINTS.entry(repeats.deviation),
         "of_search": POINTS.entry(repeats.search_deviation),
-        **({"difference": _format_test(compared)} if compared else {}),
+        **({"difference": format_test(compared.test, mark=compared.arrow)} if compared else {}),
     }
-
-
-def _format_test(one: Comparison) -> Entry:
-    return ESTIMATE.entry(one.test.difference, one.test.low, one.test.high, mark=one.arrow)
 
 
 def _format_p_value(p_value: float | None) -> Entry:
     if p_value is None:
         return Entry()
-    return Entry("<0.001" if p_value < 0.0005 else f"{p_value:.3f}", {"": f"{p_value:.2g}"})
-
-
-def _with_places(facts: Mapping[Place, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """List the facts of each cell, together with the cell's row and task, for the table's JSON file."""
-    return [{"row": row, "task": task, **of_cell} for (row, task), of_cell in facts.items()]
-
-
-def _verdict_facts(pair: Pair) -> dict[str, object]:
-    verdict = pair.verdict
-    return {
-        "row": pair.row.label,
-        "task": pair.cell.task,
-        "paper": pair.published.paper,
-        "label": pair.published.label,
-        "statistic": pair.published.statistic,
-        "published": pair.number.value,
-        "published_deviation": pair.number.deviation,
-        "verdict": verdict and to_plain(verdict),
-    }
+    return Entry("<0.001" if p_value < 0.0005 else f"{p_value:.3f}", {"": f"{p_value:.2g}"}, {"": p_value})
 
 
 def scores_on_test_table(evidence: Evidence) -> Table | None:
@@ -391,7 +350,6 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
             ),
             *placed.notes,
         ],
-        sidecar={"scores_on_test": [{"record": key, **model.metrics} for key, model in on_test.items()]},
     )
 
 

@@ -249,7 +249,9 @@ def _describe_data(cell: Cell) -> dict[str, Entry]:
         "licence": LICENCES.get(cell.task, "unknown"),
         "backbone_licence": find_licence(cell.arm.whole_backbone) or "unknown",
     }
-    counts = {column: Entry(f"{size:,}", {"": str(size)}) if size else Entry() for column, size in sizes.items()}
+    counts = {
+        column: Entry(f"{size:,}", {"": str(size)}, {"": size}) if size else Entry() for column, size in sizes.items()
+    }
     return counts | {column: Entry.from_text(text) for column, text in texts.items()}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from analysis.layouts.evidence import Evidence, make_table
+from analysis.layouts.evidence import Evidence, format_test, make_table
 from analysis.layouts.table import (
     ESTIMATE,
     HUNDREDTHS,
@@ -20,7 +20,6 @@ from analysis.layouts.table import (
     Line,
     Style,
     Table,
-    text_table,
 )
 from analysis.statistics import costs
 from analysis.statistics.comparisons import Comparison
@@ -35,13 +34,13 @@ from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import FixedLayer
 from trainables.models.safe_exits import CONFIDENCE
 from trainables.runs.trial import TIMED_BATCHES
-from trainables.schema import to_plain
 
 ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes in the table; more columns do not fit on a page
 FEWEST_COMPLETED = 10  # completed search trials of an arm; with fewer, the expected best score is noise
 SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
 NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of the layers
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
+SAFE_LAYERS = Style("{} / {}", ("_with_labels", "_without"), decimals=2)
 
 
 EXITS = {  # columns
@@ -72,11 +71,10 @@ def exits_table(evidence: Evidence) -> Table | None:
         "curve_difference_by_flops": evidence.compare_curves(evidence.curves_by_flops),
         "difference": evidence.differences,
     }
-    lines, sidecar = [], []
-    for label, cell in cells:
-        entries, facts = _describe_exits(evidence, (label, cell.task), differences)
-        lines.append(Line(f"{label}/{cell.task}", entries))
-        sidecar.append({"row": label, "task": cell.task} | facts)
+    lines = [
+        Line(f"{label}/{cell.task}", _describe_exits(evidence, (label, cell.task), differences))
+        for label, cell in cells
+    ]
     devices = costs.name_devices(cell for _, cell in cells)
     caption = [
         '"Layers" is the mean number of layers per dev example. Parentheses enclose the range over seeds or, for '
@@ -100,8 +98,6 @@ def exits_table(evidence: Evidence) -> Table | None:
         columns=EXITS,
         lines=lines,
         caption=" ".join(caption),
-        facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.list_latencies(cell))},
-        sidecar={"exits": sidecar},
     )
 
 
@@ -170,8 +166,8 @@ def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
 
 def _describe_exits(
     evidence: Evidence, place: Place, differences: Mapping[str, Mapping[Place, Comparison]]
-) -> tuple[dict[str, Entry], dict[str, Any]]:
-    """Return the arm's entries in table `exits`, and its facts for the JSON file.
+) -> dict[str, Entry]:
+    """Return the arm's entries in table `exits`.
 
     `differences` has the comparisons of all arms: column -> place -> comparison.
     """
@@ -182,13 +178,6 @@ def _describe_exits(
     at_half = curves.score_at(exits.num_layers / 2) if curves and exits else None  # interpolated, one per seed
     fixed = next((sweep for sweep in evidence.rules.get(place, ()) if sweep.rule == FixedLayer.name), None)
     fixed_at_half = fixed.scores[:, len(fixed.settings) // 2 - 1].tolist() if fixed else None  # rounded down
-    facts: dict[str, Any] = {
-        "relative_time": times,
-        "flops": flops,
-        "scores_at_half": at_half,
-        "fixed_at_half": fixed_at_half,
-        **dict.fromkeys(("curve_difference", "curve_difference_by_flops", "elue_score", "difference")),
-    }
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     entries = {
         "mean_layers": LAYERS_RANGE.entry_over_seeds(layers),
@@ -196,7 +185,8 @@ def _describe_exits(
         **{f"time_ratio_{size}": HUNDREDTHS.entry(time) for size, time in times.items()},
     }
     if flops is not None:
-        entries["megaflops"] = Entry.from_text(f"{flops / 1e6:.0f}" if flops >= 1e8 else f"{flops / 1e6:.3g}")
+        text = f"{flops / 1e6:.0f}" if flops >= 1e8 else f"{flops / 1e6:.3g}"
+        entries["megaflops"] = replace(Entry.from_text(text), values={"": flops / 1e6})
     if at_half is not None or (exits and exits.is_early):
         entries["score_at_half"] = POINTS_RANGE.entry_over_seeds(at_half or [])
     if fixed_at_half is not None:
@@ -205,13 +195,10 @@ def _describe_exits(
         elue = curves.elue()
         mean, interval = float(np.mean(elue.scores)), mean_interval(elue.resampled, elue.scores)
         entries["elue_score"] = ESTIMATE.entry(mean, interval.low, interval.high)
-        facts["elue_score"] = {"mean": mean, **vars(interval)}
     for column, tests in differences.items():
         if place in tests:
-            test = tests[place].test
-            entries[column] = ESTIMATE.entry(test.difference, test.low, test.high)
-            facts[column] = vars(test)
-    return entries, facts
+            entries[column] = format_test(tests[place].test)
+    return entries
 
 
 def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
@@ -222,10 +209,11 @@ def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
     place = sweep.nearest(share * depth, within=depth * NEARBY)
     if place is None:
         return Entry()
-    score = POINTS.text(float(np.median(sweep.scores[:, place])))
-    layers = TENTHS.text(float(np.median(sweep.mean_layers[:, place])))
-    setting = f"{sweep.settings[place]:g}"
-    return Entry(f"{score} at {layers} ({setting})", {"": score, "_layers": layers, "_setting": setting})
+    score, layers = (float(np.median(by_seed[:, place])) for by_seed in (sweep.scores, sweep.mean_layers))
+    setting = float(sweep.settings[place])
+    numbers = {"": POINTS.text(score), "_layers": TENTHS.text(layers), "_setting": f"{setting:g}"}
+    values = {"": POINTS.scale * score, "_layers": layers, "_setting": setting}
+    return Entry("{} at {} ({})".format(*numbers.values()), numbers, values)
 
 
 def exit_rules_table(evidence: Evidence) -> Table | None:
@@ -277,10 +265,10 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
 
 
 def _format_safe_layers(bounds: np.ndarray, num_layers: int) -> Entry:
-    numbers = [HUNDREDTHS.text(float(np.median(layers))) for layers in bounds]
+    entry = SAFE_LAYERS.entry(*(float(np.median(layers)) for layers in bounds))
     are_safe = [bool((layers < num_layers).any()) for layers in bounds]
-    texts = [number if is_safe else "none" for number, is_safe in zip(numbers, are_safe, strict=True)]
-    return Entry(" / ".join(texts), dict(zip(("_with_labels", "_without"), numbers, strict=True)))
+    texts = [number if is_safe else "none" for number, is_safe in zip(entry.numbers.values(), are_safe, strict=True)]
+    return replace(entry, text=" / ".join(texts))
 
 
 def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
@@ -296,12 +284,12 @@ def guarantees_table(evidence: Evidence) -> Table | None:
 
     Return None if no classification task has exit settings.
     """
-    exits = {
-        f"{label}/{cell.task}, {guarantee.rule}": guarantee
+    lines = [
+        Line(f"{label}/{cell.task}, {guarantee.rule}", _describe_guarantee(guarantee))
         for label, cell in evidence.cells
         for guarantee in read_guarantees(cell)
-    }
-    if not exits:
+    ]
+    if not lines:
         return None
     selected = any(study.protocol.selection == "dev" for study in evidence.studies)
     chosen = "each model's epoch was chosen on the same dev set, so slightly more examples may be lost on new data"
@@ -315,7 +303,7 @@ def guarantees_table(evidence: Evidence) -> Table | None:
             "examples": "examples",
             **{f"confident_{100 * risk:.0f}": f"{100 * risk:.0f} %" for risk in RISKS},
         },
-        lines=[Line(name, _describe_guarantee(guarantee)) for name, guarantee in exits.items()],
+        lines=lines,
         unit="layers",
         caption=(
             "The first number of an entry is the mean layers at the earliest exit setting that is shown to lose at "
@@ -325,20 +313,6 @@ def guarantees_table(evidence: Evidence) -> Table | None:
             "jointly with the others. None: no exit is shown to satisfy the bound."
         ),
         notes=[chosen] * selected,
-        sidecar={
-            "guarantees": [
-                {
-                    "row": name,
-                    "examples": guarantee.examples,
-                    "num_layers": guarantee.num_layers,
-                    "risk": risk,
-                    "with_labels": bounds[0].tolist(),
-                    "without_labels": bounds[1].tolist(),
-                }
-                for name, guarantee in exits.items()
-                for risk, bounds in guarantee.layers.items()
-            ]
-        },
     )
 
 
@@ -349,27 +323,33 @@ def compute_table(evidence: Evidence) -> Table:
     shared = any(entry.pretrained for entry in ledger)
     caption = "The table has the time of all trials, including stopped and failed trials."
     caption += " The cost of pretraining is divided equally among the arms." * shared
-    lines = [
-        (
-            entry.row,
-            {
-                "search": entry.search.describe(unit),
-                "confirm": entry.confirm.describe(unit),
-                **({"pretraining": entry.pretraining.describe(unit)} if shared else {}),
-                "together": entry.total.describe(unit),
-                "trials": format_counts(entry.trials),
-            },
-        )
-        for entry in ledger
-    ]
-    return text_table(
+    columns = ["search", "confirm", *["pretraining"] * shared, "together", "trials"]
+    return make_table(
+        evidence,
         "compute",
         title="Compute of each method",
-        lines=lines,
+        columns={name: name for name in columns},
+        lines=[Line(entry.row, _describe_compute(entry, unit)) for entry in ledger],
         caption=caption,
+        unit="",
         notes=costs.warn_of_unlike_compute(ledger),
-        sidecar={"compute": [entry.to_json() for entry in ledger]},
     )
+
+
+def _describe_compute(entry: costs.Entry, unit: costs.TimeUnit) -> dict[str, Entry]:
+    """Return the row's entries in table `compute`. Only the JSON file has the seconds with all digits."""
+
+    def describe(spent: costs.Compute) -> Entry:
+        seconds = {f"_{name}": number for name, number in vars(spent).items()}
+        return replace(Entry.from_text(spent.describe(unit)), values=seconds)
+
+    return {
+        "search": describe(entry.search),
+        "confirm": describe(entry.confirm),
+        "pretraining": describe(entry.pretraining),
+        "together": describe(entry.total),
+        "trials": Entry.from_text(format_counts(entry.trials)),
+    }
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
@@ -413,5 +393,4 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
             f"budgets in epochs: {', '.join(epochs)}",
             *["budgets cover the searches only, not the pretraining"] * pretrained,
         ],
-        sidecar={"budgets": [to_plain(budget) for budgets in budgets_by_unit.values() for budget in budgets.values()]},
     )

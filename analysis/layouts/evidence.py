@@ -5,7 +5,7 @@ A cell holds the trials of one row of a table on one task. A place is the pair (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.layouts import notes
-from analysis.layouts.table import POINTS, POINTS_RANGE, Entry, Line, Table
+from analysis.layouts.table import ESTIMATE, POINTS, POINTS_RANGE, Entry, Line, Table
 from analysis.statistics.comparisons import (
     Comparison,
     Repeats,
@@ -35,6 +35,7 @@ from analysis.statistics.samples import (
     has_found_nothing,
     is_above_constant,
 )
+from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row, make_rows, name_studies
 from analysis.studies.load import Study
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
@@ -227,22 +228,20 @@ def make_table(
     *,
     columns: Mapping[str, str] = MappingProxyType({}),
     lines: Iterable[Line],
-    facts: Callable[[Cell], dict[str, Any]] = lambda _: {},
     **others: Any,
 ) -> Table:
-    """Make a table and the content of its JSON file (`Table.sidecar`). Lines without entries are left out.
+    """Make a table, with the origin of its numbers in `Table.sidecar`. Lines without entries are left out.
 
     Args:
         columns: as in `Table`; by default, the tasks of PALBERT's paper, then all other planned tasks.
-        facts: function that returns a cell's entries in the JSON file.
         others: fields of `Table`. The placeholders `{glue}`, `{data}` and `{seeds}` in the title are filled in.
     """
     columns = columns or list_task_columns(evidence.studies, PAPER_TASKS)
     table = Table(name=name, columns=columns, lines=[line for line in lines if line.entries], **others)
-    return add_provenance(evidence, table, facts)
+    return add_provenance(evidence, table)
 
 
-def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
+def add_provenance(evidence: Evidence, table: Table) -> Table:
     """Fill in the placeholders in the title, and add the studies and cells to the table's JSON file."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
@@ -258,7 +257,7 @@ def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dic
             {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines} for name, study in named
         ],
         "incomplete": notes.seed_notes(evidence.rows),
-        "cells": [{"row": label} | _identify_cell(cell) | facts(cell) for label, cell in evidence.cells],
+        "cells": [{"row": label} | _identify_cell(cell) for label, cell in evidence.cells],
         **({"pretraining": pretrained} if pretrained else {}),
     }
     return replace(table, title=title[0].upper() + title[1:], sidecar=sidecar | table.sidecar)
@@ -288,8 +287,15 @@ def format_mean(sample: Sample) -> Entry:
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
 
 
+def format_test(test: PairedTest, mark: str = "") -> Entry:
+    """Format a tested difference with its 95 % interval; only the JSON file has standard error and freedom."""
+    entry = ESTIMATE.entry(test.difference, test.low, test.high, mark=mark)
+    further = {"_standard_error": ESTIMATE.scale * test.standard_error, "_freedom": test.freedom}
+    return replace(entry, values={**entry.values, **further})
+
+
 def _identify_cell(cell: Cell) -> dict[str, Any]:
-    """Return the cell's method, task, seeds, configuration and keys of records, for the JSON file."""
+    """Return the cell's method, task, seeds, scores, configuration and keys of records, for the JSON file."""
     return {
         "method": cell.arm.method,
         "task": cell.task,
@@ -298,6 +304,7 @@ def _identify_cell(cell: Cell) -> dict[str, Any]:
         "n": len(cell.records),
         "seeds": cell.seeds,
         "seeds_wanted": cell.seeds_wanted,
+        "scores": cell.scores,
         "records": [record.key for record in cell.records],
         "failed": [record.key for record in cell.failed],
         "config": cell.config,

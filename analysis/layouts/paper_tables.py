@@ -43,10 +43,9 @@ from analysis.layouts.table import (
     Table,
 )
 from analysis.statistics.costs import row_ledger, speed_facts, speed_up, warn_of_unlike_compute
-from analysis.statistics.samples import Place, mean_facts
+from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell, Row
 from study.facts.record import summarise
-from study.facts.winner import best_search_record
 
 NOTES_OF_DEV = ("table dev has the notes on searches, settings, data, code and devices",)
 
@@ -65,12 +64,11 @@ class PaperLayout:
     entry: Callable[[Cell], Entry] = format_median
     metrics: Mapping[str, str]  # by task, named as in `published.csv`
     published: Callable[[list[Row]], tuple[PublishedRow, ...]]
-    facts: Callable[[Cell], dict[str, Any]]  # a cell's entries for the sidecar
 
 
 def dev_table(evidence: Evidence) -> Table:
     """Make the dev table in the layout of PALBERT's tables 2 and 3, with medians and means over seeds."""
-    rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
+    rows, compared = evidence.rows, evidence.comparisons
     means = ['Lines with "mean" in their name have the mean score and its 95 % interval over seeds and dev examples.']
     of_macro = ["Macro is the mean over the eight tasks of PALBERT's paper."]
     caption = [
@@ -93,7 +91,7 @@ def dev_table(evidence: Evidence) -> Table:
             *evidence.limits,
             *notes.comparison_notes(compared),
             *notes.sampled_exit_notes(rows),
-            *warn_of_unlike_compute(ledger),
+            *warn_of_unlike_compute(row_ledger(rows)),
             *notes.study_notes(evidence.studies, rows),
             *(
                 f"departures, {name}: {'; '.join(map(str, lines))}"
@@ -101,10 +99,10 @@ def dev_table(evidence: Evidence) -> Table:
             ),
         ],
         sidecar={
-            "macro": {row.label: macro(row) for row in rows},
-            "means": mean_facts(evidence.samples),
-            "comparisons": [comparison.to_json() for comparison in compared],
-            "compute": [entry.to_json() for entry in ledger],
+            "means": [  # read by `study_folder.read_mean_intervals`
+                {"row": row, "task": task, "low": sample.mean_interval.low, "high": sample.mean_interval.high}
+                for (row, task), sample in evidence.samples.items()
+            ]
         },
     )
 
@@ -204,7 +202,6 @@ def _make_paper_table(
             *own_notes,
             *placed.notes,
         ],
-        facts=layout.facts,
         **{"caption": layout.caption, **others},
     )
 
@@ -224,29 +221,13 @@ def _describe_row(row: Row) -> dict[str, Entry]:
 
 
 def _format_deviation(cell: Cell) -> Entry:
-    in_points = _mean_and_deviation([100 * score for score in cell.scores])
-    return add_seeds(cell, DEVIATION.entry(*in_points.values()))
+    summary = summarise([100 * score for score in cell.scores]) if cell.scores else {}
+    return add_seeds(cell, DEVIATION.entry(summary.get("mean"), summary.get("standard_deviation")))
 
 
 def _format_electra_score(cell: Cell) -> Entry:
     scores = read_scores(cell, ELECTRA_METRICS.get(cell.task))
     return add_seeds(cell, POINTS.entry(float(np.median(scores)) if scores else None))
-
-
-def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
-    summary = summarise(scores) if scores else {}
-    return {name: summary.get(name) for name in ("mean", "standard_deviation")}
-
-
-def _collect_cell_facts(cell: Cell) -> dict[str, Any]:
-    """Return all scores of the cell and the best trial of its search, for the JSON file."""
-    best = best_search_record(cell.arm_records)
-    return {
-        "median": cell.median if cell.records else None,
-        "summary": summarise(cell.scores) if cell.records else None,
-        "scores": cell.scores,
-        "best_search": best and {"record": best.key, "selection_score": best.selection_score},
-    }
 
 
 def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
@@ -272,7 +253,6 @@ DEV = PaperLayout(
     after={"macro": "macro"},
     metrics=PAPER_METRICS,
     published=_choose_palbert_rows,
-    facts=_collect_cell_facts,
 )
 ABLATION = PaperLayout(
     name="ablation",
@@ -285,7 +265,6 @@ ABLATION = PaperLayout(
     entry=_format_deviation,
     metrics=PAPER_METRICS,
     published=lambda _: read_published_rows("PALBERT Tab.1"),
-    facts=lambda cell: _mean_and_deviation(cell.scores),
 )
 PABEE = PaperLayout(
     name="pabee",
@@ -300,7 +279,6 @@ PABEE = PaperLayout(
     before={"parameters_millions": "#Param", "speed_up": "speed"},
     metrics=PAPER_METRICS,
     published=_choose_early_exit_rows,
-    facts=speed_facts,
 )
 ELECTRA = PaperLayout(
     name="electra",
@@ -315,5 +293,4 @@ ELECTRA = PaperLayout(
     entry=_format_electra_score,
     metrics=ELECTRA_METRICS,
     published=lambda _: read_published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),
-    facts=lambda cell: {"scores": read_scores(cell, ELECTRA_METRICS.get(cell.task))},
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import unicodedata
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
@@ -100,6 +101,27 @@ def _csv(table: Table) -> str:
         cells = [row[name].numbers.get(suffix, "") for name, suffix in numbers] + [row[name].n for name in counted]
         writer.writerow([line.label, line.source, block, table.unit, *cells])
     return text.getvalue()
+
+
+# JSON
+
+
+def json_text(table: Table) -> str:
+    """Write the content of the table's JSON file: the lines of the CSV file with all digits, and `table.sidecar`.
+
+    The field with the suffix `_mark` has the entry's mark. A missing number has no field.
+    """
+    lines = [_json_line(table, block, line) for block in table.parts for line in block.lines]
+    return json.dumps({"unit": table.unit, "lines": lines, **table.sidecar}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _json_line(table: Table, block: Block, line: Line) -> dict[str, Any]:
+    fields: dict[str, Any] = {table.first_column: line.label, "source": line.source, "block": block.title}
+    for name in table.columns:
+        entry = line.entries.get(name, Entry())
+        found = {**entry.numbers, **entry.values, "_n": entry.n, "_mark": entry.mark or None}
+        fields |= {name + suffix: value for suffix, value in found.items() if value is not None}
+    return fields
 
 
 # LaTeX

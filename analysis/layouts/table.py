@@ -32,6 +32,7 @@ class Entry:
 
     text: str = GAP  # the numbers as printed, without n and mark
     numbers: Mapping[str, str] = field(default_factory=dict)  # suffix of the CSV column -> number as printed
+    values: Mapping[str, float | None] = field(default_factory=dict)  # like `numbers`, with all digits; only in JSON
     n: int | None = None  # number of seeds; None if the entry is not over seeds
     off_protocol: bool = False  # whether the seeds differ from the protocol's; if so, n is printed
     mark: str = ""  # printed behind the text: one of `MARKS`, or ° and an arrow
@@ -75,7 +76,9 @@ class Style:
             return Entry()
         texts = ["" if value is None else self.text(value) for value in values]
         numbers = dict(zip(self.suffixes, texts, strict=True))
-        return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, mark=mark)
+        scaled = (None if value is None else self.scale * value for value in values)
+        exact = dict(zip(self.suffixes, scaled, strict=True))
+        return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, exact, mark=mark)
 
     def entry_over_seeds(self, values: Sequence[float]) -> Entry:
         """Format the median of the seeds' values with their range; leave out the range if all values are equal.
@@ -129,7 +132,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A finished table. `sidecar` is the content of its JSON file: the unrounded numbers and their origin."""
+    """A finished table. Its JSON file has all digits of the numbers, and `sidecar`: their origin."""
 
     name: str  # file name without its ending
     title: str

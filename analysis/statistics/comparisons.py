@@ -9,9 +9,9 @@ This module also finds which rows may be tested against each other, and how ofte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -65,11 +65,6 @@ class Comparison:
         if self.family != "baseline" or not self.holds:
             return ""
         return "↑" if self.test.difference > 0 else "↓"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields, including those of `test`, as one flat dict for the JSON file beside a table."""
-        facts: dict[str, Any] = asdict(self) | {"holds": self.holds}
-        return {**facts.pop("test"), **facts}
 
 
 def compare(
@@ -218,11 +213,6 @@ class Repeats(Scored):
             return None
         of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])
         return float(max(0.0, self.deviation**2 - of_seeds) ** 0.5)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return medians, means and standard deviations for the JSON file beside a table."""
-        spread = {"deviation": self.deviation, "search_deviation": self.search_deviation}
-        return {"medians": self.medians, "means": self.scores} | spread
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:

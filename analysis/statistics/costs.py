@@ -16,7 +16,6 @@ from study.facts.plain_words import counted
 from study.facts.record import Record, Spent, compute_ledger, count_by_status
 from study.plans.resolved_plan import Pretraining
 from trainables.runs.trial import Latency
-from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # largest share by which rows may differ in compute without a warning
 UNITS = ("gpu_seconds", "cpu_seconds")  # fields of `Compute`
@@ -93,12 +92,6 @@ class Entry:
     def on(self, tasks: Collection[str]) -> Compute:
         """Add up the GPU and CPU time of the row's trials on these tasks."""
         return sum_compute(spent for spent in self.spent if spent.task in tasks)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry for the JSON file beside a table."""
-        parts = ["search", "confirm", *(["pretraining"] if self.pretrained else []), "total"]
-        totals = {name: vars(getattr(self, name)) for name in parts}
-        return {"row": self.row, **totals, "trials": self.trials, "arms": to_plain(self.spent)}
 
 
 def sum_compute(spent: Iterable[Spent | Compute]) -> Compute:
@@ -267,20 +260,17 @@ def name_devices(cells: Iterable[Cell]) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Return medians over seeds of parameters (in millions), depth and mean layers, and the range of mean layers."""
+    """Return medians over seeds of parameters (in millions), depth and mean layers."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
         return float(np.median(numbers)) if numbers else None
 
-    layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     parameters = median(lambda record: record.num_parameters)
     return {
         "parameters": None if parameters is None else parameters / 1e6,
         "num_layers": median(lambda record: record.num_layers),
         "mean_layers": median(lambda record: record.mean_layers),
-        "fewest_layers": min(layers, default=None),
-        "most_layers": max(layers, default=None),
     }
 
 

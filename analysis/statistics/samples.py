@@ -75,14 +75,6 @@ class Sample(Scored):
         return uncertainty.bootstrap_interval(difference).low > TOLERANCE
 
 
-def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
-    """Return each sample's mean score with its interval, for the JSON file beside a table."""
-    return [
-        {"row": row, "task": task, "mean": float(np.mean(sample.scores)), **vars(sample.mean_interval)}
-        for (row, task), sample in samples.items()
-    ]
-
-
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
     """Resample the cells. Cells with a single seed, missing predictions or unequal examples are left out.
 

@@ -79,7 +79,6 @@ class EqualBudget:
     """Expected best search score of each row on a task, within the smallest search budget of all rows."""
 
     task: str
-    unit: Unit
     budget: float
     scores: dict[str, float | None]  # by row label; None if the budget buys less than one completed trial
 
@@ -115,7 +114,7 @@ def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
             label: expected_best(own, max(1.0, numbers[label])) if numbers[label] >= 1 - ROUNDING else None
             for label, own in scores.items()
         }
-        budgets.append(EqualBudget(task, unit, budget, best))
+        budgets.append(EqualBudget(task, budget, best))
     return budgets
 
 

@@ -143,10 +143,9 @@ def format_counts(trials: dict[str, int]) -> str:
 
 
 def summarise(scores: Sequence[float]) -> dict[str, float]:
-    """Compute mean, standard deviation (if there are two scores or more), median, quartiles and range."""
+    """Compute mean, standard deviation (if there are two scores or more), median and range."""
     import numpy as np
 
-    low, first, middle, third, high = np.percentile(scores, [0, 25, 50, 75, 100]).tolist()
+    low, middle, high = np.percentile(scores, [0, 50, 100]).tolist()
     deviation = {"standard_deviation": float(np.std(scores, ddof=1))} if len(scores) > 1 else {}
-    ranks = {"median": middle, "first_quartile": first, "third_quartile": third, "lowest": low, "highest": high}
-    return {"mean": float(np.mean(scores)), **deviation, **ranks}
+    return {"mean": float(np.mean(scores)), **deviation, "median": middle, "lowest": low, "highest": high}

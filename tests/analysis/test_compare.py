@@ -14,7 +14,9 @@ from sklearn import metrics as sklearn_metrics
 import analysis
 from analysis import compare
 from analysis.compare import compared_tables, read_answers
+from analysis.layouts.certainty_tables import comparisons_of_others_table, comparisons_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.rendering import json_text
 from analysis.statistics.samples import resample
 from analysis.studies.load import load_study
 
@@ -49,13 +51,9 @@ def write(rows: pd.DataFrame, path: Path) -> Path:
     return path
 
 
-def comparisons_in(folder: Path) -> list[dict]:
-    files = [folder / f"{name}.json" for name in ("comparisons", "comparisons_of_others")]
-    return [row for file in files for row in json.loads(file.read_text())["comparisons"]]
-
-
-def by_pair(rows: list[dict]) -> list[dict]:
-    return sorted(rows, key=lambda row: (row["row"], row["other"], row["task"]))
+def by_pair(text: str) -> dict[str, dict]:
+    """The lines of a table's JSON file."""
+    return {line["pair"]: line for line in json.loads(text)["lines"]}
 
 
 @pytest.mark.parametrize("ending", WRITERS)
@@ -63,11 +61,13 @@ def test_exported_predictions_of_a_study_give_its_own_comparisons(ending, tmp_pa
     methods = {"albert": 0.6, "pabee": 0.7, "palbert": 0.8}
     study = predicted_study(tmp_path / "study", methods, ["rte", "cola"], num_examples=80)
     evidence = gather([load_study(study)])
-    own = [one.to_json() for one in evidence.comparisons]
+    tables = [own(evidence) for own in (comparisons_table, comparisons_of_others_table)]
     file = write(exported(study), tmp_path / f"predictions.{ending}")
     out = ["--baseline", str(evidence.baseline), "--out", str(tmp_path / "out")]
     assert compare.main([str(file), *out]) == 0
-    assert len(own) >= 6 and by_pair(comparisons_in(tmp_path / "out")) == by_pair(own)
+    assert sum(len(table.lines) for table in tables) >= 6
+    for table in tables:
+        assert by_pair((tmp_path / "out" / f"{table.name}.json").read_text()) == by_pair(json_text(table))
     assert f"## Comparisons with {evidence.baseline}" in capsys.readouterr().out
 
 
@@ -77,18 +77,19 @@ def test_every_metric_and_a_sampled_exit_give_the_studys_own_numbers(tmp_path):
     rows = exported(study)
     parts = [write(part, tmp_path / f"{method}.csv") for method, part in rows.groupby("method", sort=False)]
     _, table, others = compared_tables(parts, {}, "albert")
-    own = [one.to_json() for one in gather([load_study(study)]).comparisons]
-    assert by_pair([*table.sidecar["comparisons"], *others.sidecar["comparisons"]]) == by_pair(own)
-    assert [fact["task"] for fact in table.sidecar["over_tasks"]] == ["mean over 5 tasks"] * 2
+    evidence = gather([load_study(study)])
+    assert by_pair(json_text(table)) == by_pair(json_text(comparisons_table(evidence)))
+    assert by_pair(json_text(others)) == by_pair(json_text(comparisons_of_others_table(evidence)))
+    assert [line.label.partition(", ")[2] for line in table.lines].count("mean over 5 tasks") == 2
 
 
 def test_order_of_rows_changes_nothing_beyond_rounding(tmp_path):
     rows = made()
     ordered, shuffled = (
-        compared_tables([write(own, tmp_path / f"{name}.csv")], {}, "one")[1].sidecar["comparisons"][0]
+        compared_tables([write(own, tmp_path / f"{name}.csv")], {}, "one")[1].lines[0].entries["p_value"].values[""]
         for name, own in (("ordered", rows), ("shuffled", rows.sample(frac=1, random_state=1)))
     )
-    assert shuffled["p_value"] == pytest.approx(ordered["p_value"], rel=1e-9)
+    assert shuffled == pytest.approx(ordered, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_named_classes_score_as_their_numbers(tmp_path):
         **{name: np.where(rows[name] == 1, "not_entailment", "entailment") for name in ("label", "answer")}
     )
     files = [write(own, tmp_path / f"{name}.jsonl") for name, own in (("numbers", rows), ("named", named))]
-    tables = [compared_tables([file], {}, "one")[1].sidecar for file in files]
+    tables = [compared_tables([file], {}, "one")[1] for file in files]
     assert tables[0] == tables[1]
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.table import Entry
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Settings, halves, make_curves, read_curves, shared_ranges
 from analysis.studies.cells import Cell
@@ -127,7 +128,10 @@ def test_a_common_line_of_flops_changes_no_difference_of_curves(study):
     evidence.__dict__["curves_by_flops"] = {place: own.at_cost(TWICE_AND_TEN) for place, own in evidence.curves.items()}
     table = exits_table(evidence)
     for line in table.lines:
-        assert line.entries.get("curve_difference") == line.entries.get("curve_difference_by_flops"), line.label
+        over_layers, over_flops = (
+            line.entries.get(name, Entry()).text for name in ("curve_difference", "curve_difference_by_flops")
+        )
+        assert over_layers == over_flops, line.label
     fewest, most = shared_ranges(evidence.curves)["rte"]
     ends = f"(RTE {10 + 2 * fewest:.3g} to {10 + 2 * most:.3g})"
     assert f'"Curve, FLOPs" is like "curve", but over MFLOPs instead of layers {ends}' in table.caption

@@ -154,10 +154,12 @@ def test_every_rule_is_read_from_the_outputs_of_all_seeds(evidence):
 
 
 def test_scores_of_the_fixed_layer_are_those_of_its_classifier(evidence):
-    arm = next(arm for arm in exits_table(evidence).sidecar["exits"] if (arm["row"], arm["task"]) == ("pabee", "rte"))
+    entries = next(line.entries for line in exits_table(evidence).lines if line.label == "pabee/rte")
     cell = evidence.cells_by_place["pabee", "rte"]
     stored = [read_predictions(cell.find_study(record), record) for record in cell.records]
-    assert arm["fixed_at_half"] == [np.mean(own.layer_answers[5] == own.labels) for own in stored]
+    scores = [100 * np.mean(own.layer_answers[5] == own.labels) for own in stored]
+    expected = {"": np.median(scores), "_low": min(scores), "_high": max(scores)}
+    assert entries["fixed_at_half"].values == pytest.approx(expected)
 
 
 def test_rules_stand_near_three_shares_of_the_layers_and_the_sidecar_has_all_settings(evidence):

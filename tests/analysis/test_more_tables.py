@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import shutil
 
-import numpy as np
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import (
@@ -21,9 +23,10 @@ from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from msgspec.structs import replace
 
+from analysis.layouts.rendering import json_text
 from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
-from analysis.tables import make_tables, render_files, write_tables
+from analysis.tables import make_tables, render_files, table_files, write_tables
 
 
 def tables_of(folder) -> dict[str, Table]:
@@ -77,8 +80,8 @@ def config_with(number):
 
 def test_a_number_that_says_not_of_how_many_seeds_it_is_has_no_verdict(tmp_path):
     tables = tables_of(write_study(tmp_path, arm("pabee", "rte", [0.80, 0.81, 0.80, 0.79, 0.80])))
-    papers = {fact["paper"]: fact["verdict"] for fact in tables["verdicts"].sidecar["verdicts"]}
-    assert papers["PABEE README"] is None and papers["PALBERT Tab.2"] is not None
+    labels = " ".join(line.label for line in tables["verdicts"].lines)
+    assert "PABEE README" not in labels and "(Tab.2)" in labels
 
 
 def test_pabee_s_table_has_parameters_and_speed_of_ours_and_theirs(tmp_path):
@@ -118,12 +121,7 @@ def test_exits_have_layers_time_and_difference_beside_the_baseline(tmp_path):
 
 def test_exits_have_scores_at_half_the_layers_and_the_tested_difference(swept):
     entries = line(swept["exits"], "palbert/rte")
-    (test,) = [
-        one
-        for one in swept["dev"].sidecar["comparisons"]
-        if (one["row"], one["other"], one["task"]) == ("palbert", "albert", "rte")
-    ]
-    assert float(entries["difference"].numbers[""]) == pytest.approx(100 * test["difference"], abs=0.05)
+    assert entries["difference"].values == line(swept["comparisons"], "palbert - albert, RTE")["difference"].values
     assert "score_at_half" in entries and "score_at_half" not in line(swept["exits"], "albert/rte")
 
 
@@ -149,19 +147,28 @@ def test_sources_tell_seed_examples_search_and_epoch_apart(tmp_path):
     assert entries["best_minus_last"].text == "+10.0"  # epoch 3 of 8, each epoch 2 points below
 
 
-def test_numbers_of_exits_sources_and_means_stand_in_full_beside_their_tables(swept):
-    for name in ("exits", "sources"):
-        facts = {f"{one['row']}/{one['task']}": one for one in swept[name].sidecar[name]}
-        assert list(facts) == [entry.label for entry in swept[name].lines]
-    palbert = next(one for one in swept["exits"].sidecar["exits"] if (one["row"], one["task"]) == ("palbert", "rte"))
-    printed = line(swept["exits"], "palbert/rte")
-    assert f"{100 * np.median(palbert['scores_at_half']):.1f}" == printed["score_at_half"].numbers[""]
-    assert f"{100 * palbert['elue_score']['low']:+.1f}" == printed["elue_score"].numbers["_low"]
-    assert f"{100 * palbert['difference']['low']:+.1f}" == printed["difference"].numbers["_low"]
-    seed = next(one["seed"] for one in swept["sources"].sidecar["sources"] if one["row"] == "palbert")
-    assert f"{100 * seed:.2f}" == line(swept["sources"], "palbert/rte")["seed"].numbers[""]
+def test_json_has_the_numbers_of_the_csv_with_all_digits(swept):
+    for name, table in swept.items():
+        full, printed = (table_files(table)[f"{name}.{ending}"] for ending in ("json", "csv"))
+        for fields, row in zip(json.loads(full)["lines"], csv.DictReader(io.StringIO(printed)), strict=True):
+            for column in row.keys() - {"unit"}:
+                value = fields.get(column, "")
+                if isinstance(value, str):
+                    assert value == row[column], (name, column)
+                else:
+                    assert value == pytest.approx(float(row[column]), rel=0.05, abs=0.06), (name, column)
+
+
+def test_json_has_standard_errors_of_tests_and_seconds_of_compute(swept):
+    compared, compute = (json.loads(json_text(swept[name]))["lines"][0] for name in ("comparisons", "compute"))
+    assert compared["difference_standard_error"] > 0 and compared["difference_freedom"] >= 4
+    assert compute["together_gpu_seconds"] + compute["together_cpu_seconds"] > 0
+
+
+def test_means_in_json_are_scores_of_cells(swept):
     mean = next(one for one in swept["dev"].sidecar["means"] if (one["row"], one["task"]) == ("palbert", "rte"))
-    assert f"{100 * mean['low']:.1f}" == line(swept["dev"], "palbert, mean")["rte"].numbers["_low"]
+    values = line(swept["dev"], "palbert, mean")["rte"].values
+    assert (100 * mean["low"], 100 * mean["high"]) == (values["_low"], values["_high"])
 
 
 def test_equal_compute_is_left_out_of_short_searches(tmp_path):
@@ -172,12 +179,6 @@ def test_equal_compute_is_left_out_of_short_searches(tmp_path):
 def test_equal_compute_is_in_every_unit(swept):
     entries = line(swept["equal_compute"], "palbert/rte")
     assert [*entries] == ["equal_trials", "equal_epochs", "equal_examples", "equal_seconds"]
-    assert {budget["unit"] for budget in swept["equal_compute"].sidecar["budgets"]} == {
-        "trials",
-        "epochs",
-        "examples",
-        "seconds",
-    }
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ def test_every_arm_pays_the_same_part_of_it(two_methods):
     text = (two_methods.folder / "tables" / "dev.md").read_text()
     assert "2.5 s of GPU, shared by 2 arms" in text
     told = json.loads((two_methods.folder / "tables" / "dev.json").read_text())
-    assert [entry["pretraining"]["gpu_seconds"] for entry in told["compute"]] == [1.25, 1.25]
+    compute = json.loads((two_methods.folder / "tables" / "compute.json").read_text())
+    assert [line["pretraining_gpu_seconds"] for line in compute["lines"]] == [1.25, 1.25]
     assert told["pretraining"]["two"]["shared_by"] == 2
 
 

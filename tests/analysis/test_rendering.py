@@ -2,12 +2,14 @@
 
 import csv
 import io
+import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from analysis.layouts.rendering import html_figure, render
+from analysis.layouts.rendering import html_figure, json_text, render
 from analysis.layouts.table import DEVIATION, INTERVAL, TENTHS, Block, Entry, Line, Style, Table, text_table
 
 SCORE = Entry("71.5", {"": "71.5"}, n=4, off_protocol=True, mark="↑", href="https://example.org/runs?a=1&b=2")
@@ -92,6 +94,13 @@ def test_every_number_in_the_csv_is_a_number():
 def test_csv_has_the_seeds_in_columns_of_their_own_and_nothing_for_a_gap():
     (row,) = rows_of_csv(made([Line("palbert", {"rte": SCORE, "cola": Entry()})]))
     assert (row["rte"], row["rte_n"], row["cola"]) == ("71.5", "4", "")
+
+
+def test_json_has_all_digits_marks_and_seeds_and_nothing_for_a_gap():
+    entries = {"rte": replace(TENTHS.entry(71.5004), n=4, mark="↑"), "cola": Entry()}
+    written = json.loads(json_text(made([Line("palbert", entries)], sidecar={"cells": []})))
+    line = {"method": "palbert", "source": "ours", "block": "", "rte": 71.5004, "rte_n": 4, "rte_mark": "↑"}
+    assert written == {"unit": "points", "lines": [line], "cells": []}
 
 
 def test_csv_has_published_lines_with_the_heading_that_they_stand_under():

@@ -88,12 +88,13 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_table_has_every_search(study):
     table = json.loads((study / "tables" / "search_repeats.json").read_text())
     records = read_facts(study).records
-    for own in table["repeats"]:
-        names = [f"{own['row']}/rte", f"{own['row']}/rte@2", f"{own['row']}/rte@3"]
-        scores = [[r.score for r in records if r.arm == name and r.phase == "confirm"] for name in names]
-        assert own["medians"] == pytest.approx([median(each) for each in scores])
-        assert own["deviation"] == pytest.approx(stdev(mean(each) for each in scores))
-    assert [one["row"] for one in table["comparisons"]] == ["pondernet"]
+    for own in table["lines"]:
+        names = [own["arm"], f"{own['arm']}@2", f"{own['arm']}@3"]
+        scores = [[100 * r.score for r in records if r.arm == name and r.phase == "confirm"] for name in names]
+        assert own["first"] == pytest.approx(median(scores[0]))
+        assert own["all"] == pytest.approx(mean(mean(each) for each in scores))
+        assert own["spread"] == pytest.approx(stdev(mean(each) for each in scores))
+    assert [own["arm"] for own in table["lines"] if "difference" in own] == ["pondernet/rte"]
     with (study / "tables" / "search_repeats.csv").open(newline="") as file:
         assert {row["unit"] for row in csv.DictReader(file)} == {"points; number_of_searches: searches"}
 
@@ -101,7 +102,7 @@ def test_the_table_has_every_search(study):
 def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
     once = launched_study(tmp_path / "once", mini_plan(tasks=("rte",), baseline="albert"))
     dev, alone = (json.loads((folder / "tables" / "dev.json").read_text()) for folder in (study, once))
-    assert [cell["median"] for cell in dev["cells"]] == [cell["median"] for cell in alone["cells"]]
+    assert [cell["scores"] for cell in dev["cells"]] == [cell["scores"] for cell in alone["cells"]]
     note = "each number is from the first of 3 searches; table search_repeats has the numbers of all searches"
     assert note in (study / "tables" / "dev.md").read_text()
     assert note not in (once / "tables" / "dev.md").read_text()
@@ -151,7 +152,7 @@ def test_trials_of_later_searches_do_not_count_in_the_frame(study):
 def test_a_changed_number_of_a_later_search_is_found(tmp_path, study):
     launch(tmp_path / "s", mini_plan(tasks=("rte",), search_repeats=2, baseline="albert"))
     path = tmp_path / "s" / "tables" / "search_repeats.json"
-    path.write_text(path.read_text().replace('"deviation": 0.0', '"deviation": 0.1', 1))
+    path.write_text(path.read_text().replace('"spread": ', '"spread": 1', 1))
     assert has(verify(tmp_path / "s"), "search_repeats.json differs from what")
 
 
@@ -160,7 +161,7 @@ def test_an_unfinished_repeat_is_left_out_and_named(tmp_path, study):
     kept = [row for row in read_facts(tmp_path / "s").records if (row.seed, row.phase) != (243, "confirm")]
     write_records(tmp_path / "s", kept)
     table = search_repeats_table(gather([load_study(tmp_path / "s")]))
-    assert len(table.sidecar["repeats"][0]["medians"]) == 2
+    assert table.lines[0].entries["number_of_searches"].text == "2"
     assert (
         "some searches are left out: albert/rte@3: fewer seeds: found seeds 242; the protocol asks for seeds 242, 243"
         in table.notes
@@ -173,5 +174,5 @@ def test_several_studies_join_their_repeats(tmp_path, study):
     )
     written = write_tables([study, other], tmp_path / "tables")
     table = next(table for table in written if table.name == "search_repeats")
-    found = {(own["row"], own["task"], len(own["medians"])) for own in table.sidecar["repeats"]}
-    assert found == {("albert", "rte", 3), ("pondernet", "rte", 3), ("albert", "mrpc", 2)}
+    found = {line.label: line.entries["number_of_searches"].text for line in table.lines}
+    assert found == {"albert/rte": "3", "pondernet/rte": "3", "albert/mrpc": "2"}

@@ -5,6 +5,7 @@ import re
 import shutil
 import warnings
 from html.parser import HTMLParser
+from statistics import mean
 
 import pytest
 from helpers import made_studies
@@ -22,13 +23,13 @@ from msgspec.structs import replace
 
 from analysis import report
 from analysis.answer import caveats, findings, headline, sentence
+from analysis.layouts.certainty_tables import comparisons_table
+from analysis.layouts.cost_tables import compute_table, exits_table
 from analysis.layouts.evidence import gather
 from analysis.layouts.notes import blocked_exit_notes
-from analysis.layouts.table import DIFFERENCE
 from analysis.statistics.uncertainty import ALPHA, at_level
 from analysis.studies.cells import Row, read_cell
 from analysis.studies.load import load_study
-from analysis.tables import make_tables
 from study.facts.study_folder import predictions_file
 from trainables import Departure
 
@@ -112,38 +113,36 @@ def parsed(page):
     return Page(page)
 
 
-@pytest.fixture(scope="module")
-def sidecars(study):
-    return {table.name: table.sidecar for table in make_tables([load_study(study)])}
-
-
 def test_report_needs_no_other_file_and_no_network(page):
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
     assert "@import" not in page and not re.search(r"url\((?!#)", page)
 
 
-def test_first_screen_has_the_differences_of_the_tables(page, sidecars):
+def test_first_screen_has_the_differences_of_the_tables(page, evidence):
     first_screen = page.partition('id="contents"')[0]
-    for fact in sidecars["comparisons"]["over_tasks"]:
-        difference, low, high = (DIFFERENCE.text(fact[name]) for name in ("difference", "low", "high"))
+    for line in comparisons_table(evidence).lines:
+        row, _, title = line.label.partition(" - albert, ")
+        if title != "mean over 2 tasks":
+            continue
+        difference, low, high = line.entries["difference"].numbers.values()
         expected = (
             f"{difference} points relative to albert (mean over 2 tasks; simultaneous 95 % interval {low} to {high})"
         )
-        assert f"<b>{fact['row']}</b>: {expected}" in first_screen
+        assert f"<b>{row}</b>: {expected}" in first_screen
 
 
-def test_first_screen_says_better_and_worse_of_what_the_tables_mark(evidence, sidecars):
-    marked = [one for one in sidecars["dev"]["comparisons"] if one["family"] == "baseline" and one["holds"]]
-    assert {(one["row"], one["other"], one["task"]) for one in marked} == {("palbert", "albert", "rte")}
+def test_first_screen_says_better_and_worse_of_what_the_tables_mark(evidence):
+    marked = [one for one in evidence.comparisons if one.arrow]
+    assert {(one.row, one.other, one.task) for one in marked} == {("palbert", "albert", "rte")}
     assert headline_of(evidence) == "Better than albert: palbert on 1 of 2 tasks."
     assert "significantly above on 1 of 2 tasks (RTE);" in sentences_of(evidence)["palbert"]
 
 
-def test_first_screen_has_the_costs_of_the_tables(evidence, sidecars):
-    cells = [cell for cell in sidecars["exits"]["cells"] if cell["row"] == "palbert"]
-    layers = sum(cell["mean_layers"] for cell in cells) / len(cells)
-    (compute,) = [one for one in sidecars["dev"]["compute"] if one["row"] == "palbert"]
-    minutes = compute["total"]["gpu_seconds"] / 60
+def test_first_screen_has_the_costs_of_the_tables(evidence):
+    arms = [line.entries for line in exits_table(evidence).lines if line.label.startswith("palbert/")]
+    layers = mean(entries["mean_layers"].values[""] for entries in arms)
+    (compute,) = [line.entries for line in compute_table(evidence).lines if line.label == "palbert"]
+    minutes = compute["together"].values["_gpu_seconds"] / 60
     expected = f"runs {layers:.2f} of 12 layers; {minutes:.3g} min of GPU in all."
     assert sentences_of(evidence)["palbert"].endswith(expected)
     assert "runs all 12 layers" in sentences_of(evidence)["albert"]
@@ -161,9 +160,9 @@ def test_first_screen_has_the_measured_time_relative_to_the_baseline(tmp_path):
     )
 
 
-def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_found(evidence, sidecars):
-    own = [one for one in sidecars["dev"]["comparisons"] if {one["row"], one["other"]} == {"albert", "pondernet"}]
-    least, most = sorted(100 * one["detectable_difference"] for one in own)
+def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_found(evidence):
+    own = [one for one in evidence.comparisons if {one.row, one.other} == {"albert", "pondernet"}]
+    least, most = sorted(100 * one.detectable_difference for one in own)
     text = sentences_of(evidence)["pondernet"]
     assert f"no difference was found ({0.7 * least:.1f} to {1.4 * least:.1f} points on" in text
     assert f"{0.7 * most:.1f} to {1.4 * most:.1f} points on" in text

@@ -212,7 +212,7 @@ def test_sidecar_has_every_cells_records_seeds_and_configuration(tmp_path):
     assert cell["records"] == [row.key for row in records[1:]]
     assert cell["seeds"] == SEEDS
     assert cell["config"] == records[0].config
-    assert cell["median"] == 0.725
+    assert cell["scores"] == SCORES
 
 
 def test_regenerating_gives_the_same_bytes(tmp_path):
