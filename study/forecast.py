@@ -152,7 +152,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[s
 
 
 def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """Set the time of each measured arm to the sum of the time spent and the time left."""
+    """For each measured arm, replace the time by the time spent plus the time left."""
     left = _estimate_by_arm(progress, {}) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.wall_seconds + left[name])
@@ -210,7 +210,7 @@ def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -
     """Estimate how many epochs a search takes.
 
     Without early stopping, the estimate is the maximum, `samples * epochs`. With ASHA, the estimate is the mean over
-    simulated searches. Each simulated trial has one random score at all rungs of ASHA.
+    simulated searches. A simulated trial has the same random score at every rung of ASHA.
     """
     if stopping is None:
         return samples * epochs
@@ -221,7 +221,7 @@ def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -
 
 
 def _simulate_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
-    """Simulate a search with random scores. Return the total epochs of its trials."""
+    """Simulate a search with random scores, and return its number of epochs."""
     rungs: dict[int, list[float]] = {rung: [] for rung in asha.list_rungs(epochs, stopping)}  # ascending scores
     return sum(_simulate_trial(random.random(), rungs, epochs, stopping) for _ in range(samples))
 
@@ -322,10 +322,10 @@ def _estimate_epochs_left(progress: StudyProgress, arm: ArmProgress, steps: Mapp
 
 
 def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
-    """Estimate how many epochs a trial of this arm and phase runs before it stops.
+    """Estimate how many epochs a trial of this arm and phase runs.
 
-    The estimate is a mean over the arm's ended trials, without failed ones. The number that was expected before the
-    study counts as one more trial.
+    The estimate is the mean over the ended trials that did not fail. The expectation before any trial has ended
+    counts as one more trial.
     """
     samples, expected = arm.arm.samples, float(arm.arm.epochs)
     if phase == "search" and samples:

@@ -190,10 +190,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
-    """Return the current study, after this launch has locked the folder.
-
-    If another launch has changed the plan in the meantime, resolve the study again.
-    """
+    """Resolve the study again if another launch changed the plan before this launch locked the folder."""
     now = find_plan(study.folder)
     if now == study.earlier:
         return study
@@ -202,7 +199,7 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
 
 
 def _describe_finished(scheduler: Scheduler, folder: Path) -> list[str]:
-    """Describe a study that has no trials left to run: its failed trials, and its arms trained with other code."""
+    """Describe a study without trials to run: its failed trials, and its arms trained before the code changed."""
     line = f"study {folder}: nothing is left to do"
     if failed := scheduler.progress.failures:
         arms = ", ".join(dict.fromkeys(record.arm for record in failed))
@@ -224,8 +221,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path) -> list[str]:
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
     """Write the study's plan to `plan.json`.
 
-    A finished study that already has this file is left unchanged. If a finished study lacks it, the study's dev table
-    and result (`ANSWER`) are deleted.
+    If the study is finished and the plan in this file changes, delete the dev table and the result (`ANSWER`).
     """
     if is_over:
         has_file = (study.folder / PLAN).exists()
@@ -376,7 +372,7 @@ def _measure_resources(options: LaunchOptions) -> Resources:
     """Measure the resources for trials on the connected cluster or on this machine.
 
     Raises:
-        ValueError: if no node has room for a trial, and the cluster cannot add one.
+        ValueError: if no node has room for a trial, and the cluster cannot add a node.
     """
     nodes: Nodes = ThisMachine()
     if options.driver == "ray":

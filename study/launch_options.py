@@ -84,8 +84,7 @@ _DATA = (
 _BACKBONE = "model that every trial starts from; a folder with only config.json means random weights"
 _ATTENTION = "attention mechanism of all methods; --set overrides it"
 _SET = (
-    "fix a field of every method, or only of SCOPE, which is METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
-    "the fields"
+    "fix a field of all methods, or only of SCOPE (METHOD, METHOD:VARIANT or METHOD/TASK); --explain lists the fields"
 )
 _SEARCH = "tune a field within a range or among choices"
 _SEARCH_ONLY = "tune only these fields; others take the paper's value"
@@ -120,8 +119,8 @@ _IDLE = "end after X hours without progress; default: %(default)g"
 class LaunchOptions(Typed, frozen=True, kw_only=True):
     """All options of study.launch: what is studied, where the files go, and how and where trials run.
 
-    If an option is None, the value is from the profile, the --plan file or the continued study. An option with the name
-    of a field of `Plan` sets that field. --epochs and --attention are short forms of --set.
+    If an option is None, the value is from the profile, the --plan file or the continued study. Options that have the
+    names of fields of `Plan` set these fields. --epochs and --attention are short forms of --set.
     """
 
     groups: ClassVar[dict[str, str]] = {
@@ -361,7 +360,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
 
 
 def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Setting]:
-    """Return the settings of a plan, except those for excluded methods and tasks (--method, --task)."""
+    """Return the settings of a plan, except those of methods and tasks that --method or --task leaves out."""
     left_out = {*plan.methods} - {*changes.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
@@ -443,7 +442,7 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def trace_settings(options: LaunchOptions, plan: Plan) -> dict[str, str]:
-    """Return the origins of the settings that the user did not give with --set or --search.
+    """Return the origin of each setting that is not from --set or --search.
 
     For example, `--set beta` maps to `--plan FILE: beta`.
     """

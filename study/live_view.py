@@ -129,7 +129,7 @@ class LiveView:
             self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _describe_under_way(self) -> str:
-        """List the running trials by number of completed epochs, and then list the waiting trials."""
+        """List the running trials, grouped by number of completed epochs, and then the waiting trials."""
         running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():

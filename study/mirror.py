@@ -152,7 +152,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
     If the store does not answer, print one warning to standard error and retry every second.
 
     Args:
-        patience: number of seconds to retry the last copy.
+        patience: number of seconds to retry the final copy.
 
     Raises:
         TimeoutError: if the store does not answer the final copy within `patience` seconds.
@@ -233,8 +233,8 @@ def _compare_digests(folder: Path, tags: dict[str, str]) -> list[str]:
 def browse(mirrored: Mirror) -> list[str]:
     """Return the lines that explain how to see the runs in a browser.
 
-    The first line has the address of the MLflow server, or the command that starts one for the store. Links to the runs
-    follow. If the store is a database server, the list is empty.
+    The first line has the address of the MLflow server, or the command that starts a server for the store. The other
+    lines have links to the runs. If the store is a database server, the list is empty.
     """
     uri = mirrored.uri
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
@@ -265,7 +265,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Copy the study, or compare it (--compare). Return 1 if runs are not copied, or differ, else 0.
+    """Copy the study or, with --compare, print the differences. Return 1 after a failed copy or a difference, else 0.
 
     Raises:
         ValueError: if MLflow is not installed, or the folder holds no study.

@@ -1,4 +1,4 @@
-"""Resolve the study that a launch will run, from its options and any study in its folder."""
+"""Resolve the study to run, from the options of a launch and the study in the folder, if there is one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOST_ARMS = 5  # maximum number of arms named in one line
 
 
 class Study(NamedTuple):
-    """The study that a launch will run. Its plan merges the options with any plan in the folder."""
+    """The study that a launch will run. Its plan merges the options with the plan in the folder, if there is one."""
 
     resolved: ResolvedPlan
     folder: Path
@@ -73,7 +73,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     """Resolve `plan` into the study to run, without creating files.
 
     Args:
-        earlier: the plan in the folder of --continue. If None, any plan in the study's folder is read.
+        earlier: the plan in the folder of --continue. If None, use the plan in the study's folder, if there is one.
         why: the origin of `plan`, for display, such as `profile mini`.
 
     Raises:
@@ -103,7 +103,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
 def build_default_name(plan: Plan) -> str:
     """Build the default name of a study from its methods and a hash of all settings that affect the scores.
 
-    The hash covers the content of local backbones and tokenizers, but only the names of those from the hub.
+    Local backbones and tokenizers are hashed by content. Those from the hub are hashed by name.
     """
     names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
     loaded = {
@@ -125,8 +125,8 @@ def resolve_in(
     """Merge the plan with the earlier plan, if there is one, and resolve the result.
 
     Args:
-        is_continued: True if --continue named the folder; error messages then give other advice.
-        unchecked: receives hub names that cannot be checked. If None, such a name is an error.
+        is_continued: True if --continue named the folder. The advice in error messages depends on this.
+        unchecked: list that receives the hub names that cannot be checked. If None, such a name is an error.
 
     Raises:
         ValueError: if the folder holds a different study, or some data cannot be read.
@@ -188,7 +188,7 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
 def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     """Return the names of the arms that this launch runs.
 
-    These are the arms of --method and --task, and the arms that they start from.
+    These are the arms of --method and --task, and the arms that train their starting models.
 
     Raises:
         ValueError: if --max-gpu-hours is given and some arms are left out.
@@ -210,7 +210,7 @@ def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
 
 
 def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Return one line for each fact about this launch that may surprise its user.
+    """List the facts about this launch that may surprise the user, one per line.
 
     Examples: the backbone has random weights; the launch leaves out some arms.
     """
@@ -251,7 +251,7 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """List the arms that this launch does not run, and explain how to run them; [] if it runs all."""
+    """List the arms that this launch leaves out, and explain how to run them; [] if there are none."""
     left_out = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left_out:
         return []

@@ -41,7 +41,7 @@ def handle_interrupts_early() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device, so that no other file takes their descriptors."""
+    """Connect closed standard streams to the null device, so that no other file gets their descriptors."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -88,7 +88,7 @@ def is_installed(package: str) -> bool:
 
 
 def _command() -> str | None:
-    """Return this process's command, such as `study.launch`, or None if it is not a command of this project."""
+    """Return this process's command, such as `study.launch`, or None if the process runs no command of this project."""
     name = Path(sys.argv[0]).name
     if name not in ("-m", CONSOLE):  # `-m` while Python locates the module
         return None

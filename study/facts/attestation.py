@@ -160,7 +160,7 @@ class Attestation(Content, frozen=True, kw_only=True):
 
 
 def list_contradictions(attested: Attestation, expected: Attestation) -> list[str]:
-    """List how the data and code of a worker differ from those that the launch expects.
+    """List how the data and code of a worker differ from what the launch expects.
 
     Builds of the same package version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal.
     """
@@ -187,7 +187,7 @@ def _release(version: str) -> str:
 class FirstCode:
     """The code of the first launch that trained a trial of a study.
 
-    The files of a user's own method are from the first launch that trained this method.
+    The files of a user's own method are those of the first launch that trained this method.
     """
 
     def __init__(self, facts: StudyFacts) -> None:
@@ -202,7 +202,7 @@ class FirstCode:
             self._files.setdefault(method, (self._launches[number].included or {}).get(method))
 
     def list_others(self, trial: TrialFacts) -> list[str]:
-        """Describe the code that trained the trial and differs from the first code."""
+        """List how the code that trained the trial differs from the first code."""
         differences = [self._describe_difference(trial, self._launches[number]) for number in trial.trained_in]
         return list(dict.fromkeys(filter(None, differences)))
 

@@ -1,9 +1,9 @@
-"""The events of a study (one per line of `events.jsonl`), their reader, and the numbers of their formats.
+"""The events of a study, one per line of `events.jsonl`, and the formats of this file.
 
-`plan.json` contains its format number. In `events.jsonl`, each `launch_began` line gives the format of its launch. The
-formats can differ, because a newer version of this package can continue a study. The first released format is 2. A new
-field with a default value does not change the format number. If a field is renamed, removed or changes its meaning,
-increase the number and add a `Step` from the previous format. tests/study/test_formats.py opens a study in each format.
+The format number of a plan is in `plan.json`. In `events.jsonl`, each `launch_began` line gives the format of the lines
+of that launch. If a newer version of this package continues a study, the file contains two formats. The first released
+format is 2. A new field with a default value keeps the format number. If a field is renamed, removed or changes its
+meaning, increase `FORMAT` and add a `Step` from the previous format. tests/study/test_formats.py checks each format.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class TrialStarted(BaseEvent, frozen=True, kw_only=True):
 
 
 class Report(Typed, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker's report of an epoch. Seconds are totals of the trial so far."""
+    """A worker's report of an epoch. `wall_seconds` and `gpu_seconds` are totals of the trial so far."""
 
     row: EpochRow
     outcome: Outcome | None = None  # only with the last epoch; the model's address works on every machine
@@ -140,7 +140,7 @@ class Process(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class EpochReported(BaseEvent, frozen=True, kw_only=True):
-    """The end of an epoch of a trial. Seconds are totals of the trial so far."""
+    """The end of an epoch of a trial. `wall_seconds` and `gpu_seconds` are totals of the trial so far."""
 
     key: str
     row: EpochRow
@@ -206,7 +206,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """The temporary exclusion of a node, because trials fail only there, or its code or data differ."""
+    """The temporary exclusion of a node: trials fail only there, or its code or data are not those of the launch."""
 
     node: str  # Ray's node ID
     host: str
@@ -245,7 +245,7 @@ class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
 
 
 class ModelOnTest(Typed, frozen=True, kw_only=True):
-    """The scores of a confirm trial's model, with its exit rule, on a test set."""
+    """The scores of a confirm trial's model on a test set."""
 
     key: str
     score: Score
@@ -292,7 +292,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """The two functions that convert plans and events from one format to the next, without changing the arguments."""
+    """The functions that convert a plan and an event to the next format. They do not change their arguments."""
 
     plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
     event: Callable[[Plain], Plain]  # for a journal line; its plan, if any, is already converted
@@ -323,7 +323,7 @@ def migrate_plan(plan: Plain, number: int) -> Plain:
 
 
 def migrate_event(event: Plain, number: int) -> Plain:
-    """Convert a journal line from format `number` to the current one; a `launch_began` line keeps the old number."""
+    """Convert a journal line from format `number` to the current one, but keep the format number in the line."""
     for each in range(number, FORMAT):
         step = STEPS[each]
         if "plan" in event:
@@ -333,7 +333,7 @@ def migrate_event(event: Plain, number: int) -> Plain:
 
 
 class _Began(msgspec.Struct):
-    """The only field of a `launch_began` line that is read before the format of the line is known."""
+    """The format of a `launch_began` line, which is read before the other fields."""
 
     format: int = 1
 
@@ -351,7 +351,7 @@ class EventReader(Reader):
     """
 
     def __init__(self) -> None:
-        """Start with the current format."""
+        """Expect the current format until the first `launch_began` line."""
         super().__init__(Event)
         self._format = FORMAT
 
@@ -404,7 +404,7 @@ def is_json(line: bytes) -> bool:
 
 
 def read_events(folder: Path) -> list[Event]:
-    """Read the events of a study folder, without their places; see `read_lines`."""
+    """Read all events of a study folder. Errors and warnings are those of `read_lines`."""
     return [event for _, event in read_lines(folder)]
 
 

@@ -60,7 +60,7 @@ class Lease(Typed, frozen=True, kw_only=True):
 
     @property
     def runs_here(self) -> bool:
-        """True if the process still runs on this machine and is not this process."""
+        """True if the process of the lease still runs on this machine and is not the current process."""
         return self.is_of_this_machine and self.pid != os.getpid() and _read_start_time(self.pid) == self.started
 
 
@@ -118,7 +118,7 @@ class StudyLock:
         self._thread.start()
 
     def _take_lock(self, folder: Path) -> bool:
-        """Try several times to take the lock. `find_lock_holder` also takes it, for a moment."""
+        """Try to take the lock several times, because `find_lock_holder` holds it for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -264,7 +264,7 @@ class Journal:
             os.ftruncate(self._descriptor, whole)
 
     def now(self) -> str:
-        """Return the time for a new event: the current time, but not before the last event."""
+        """Return the time for a new event: the current time, but never earlier than the last event."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:

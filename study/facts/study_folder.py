@@ -28,7 +28,7 @@ def read_export(folder: Path, name: str) -> str:
 def read_mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
     """Read the confidence intervals of mean scores from `DEV_NUMBERS`; return {} if the file is missing.
 
-    The result maps the record keys of each mean to its interval (low, high).
+    A key of the result is the tuple of keys of the averaged records. A value is the interval (low, high).
     """
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
@@ -37,7 +37,7 @@ def read_mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, floa
 
 @dataclass(frozen=True)
 class JournalDigest:
-    """The digest of a study's journal, which is shown in tables, in the report and in MLflow."""
+    """The digest of a study's journal, as shown in tables, in the report and in MLflow."""
 
     sha256: str
     lines: int
@@ -55,8 +55,8 @@ class JournalDigest:
 def compute_journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
     """Compute the SHA-256 of the journal's complete lines, as `head -n LINES events.jsonl | sha256sum` does.
 
-    A final `launch_ended` line is ignored, because it is written after the tables and the report. If `first` is given,
-    only that number of lines is included.
+    A final `launch_ended` line is ignored, because it is written after the tables and the report. `first` is the
+    maximum number of lines.
     """
     path = folder / FILE
     content = path.read_bytes() if path.exists() else b""

@@ -1,7 +1,7 @@
 """The winner of an arm (a method on a task): the best configuration of the search, which confirm trials repeat.
 
-Only this module decides which trials are results of an arm. If a longer search finds a better configuration, the
-confirm trials of the former winner are kept, but no longer count.
+Only this module decides which trials count as results. If a longer search finds a better configuration, the earlier
+confirm trials are kept, but no longer count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Winner:
     search: Record | None  # the best search trial; None if nothing is searched
 
     def confirm_trials(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the confirm trials with this configuration and starting model, sorted by seed."""
+        """Return the confirm trials that have the winner's configuration and starting model, sorted by seed."""
         wanted = ("confirm", self.config, self.start)
         repeating = [trial for trial in trials if (trial.phase, trial.config, trial.start) == wanted]
         return sorted(repeating, key=lambda trial: trial.seed)
@@ -36,8 +36,8 @@ class Winner:
 def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
     """Return the configuration of the best completed search trial; None if no search trial has completed.
 
-    If the arm has no search, return its only configuration. This winner starts from the model of the trial `start`,
-    or else from the starting model of the arm's first record.
+    If the arm has no search, return its only configuration. The field `start` of this winner is the argument `start`
+    or, if that is None, the `start` of the first record.
     """
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)

@@ -1,7 +1,7 @@
 """Build the content of a study's MLflow runs, as plain data that does not need MLflow.
 
-A study's run is the parent of the runs of its arms (a method on a task). An arm's run is the parent of the runs of its
-trials. docs/mlflow.md describes their statuses, tags and metrics.
+The run of a study has a child run for each arm (a method on a task). The run of an arm has a child run for each trial.
+docs/mlflow.md describes the statuses, tags and metrics of runs.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class StudyRuns:
         """Take the plan and the state of the study.
 
         Args:
-            reports: maps the key of each trial to the epochs that the trial reported. Each epoch occurs once.
+            reports: the reported epochs of each trial, by trial key. Each epoch occurs once.
             intervals: confidence intervals of mean scores, from `read_mean_intervals`.
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
@@ -153,7 +153,7 @@ class StudyRuns:
         Args:
             files: maps each artifact folder to the paths of the files to upload there.
             note: the run's description, in Markdown.
-            plan: digest of the first launch's plan.
+            plan: digest of the plan at the start of the first trial.
             journal: digest of the journal; "" while a launch runs.
         """
         last = self.facts.last_launch
@@ -218,7 +218,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _build_code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """Build a tag with all code of `trials` except the first code; {} if there is no other code."""
+        """Build a tag with the code of `trials` that differs from the first code; {} if there is none."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.list_others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
@@ -256,7 +256,7 @@ def _build_points(values: Mapping[str, float | None], time: int, step: int) -> l
 
 
 def _select_components(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the metrics that the score averages, or {} if the score is a single metric."""
+    """Return the metrics, or {} if the score is the only metric."""
     return metrics if len(metrics) > 1 else {}
 
 

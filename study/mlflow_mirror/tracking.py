@@ -1,7 +1,7 @@
 """Writes runs to MLflow, and models to MLflow's registry. Writing the same content again creates no duplicates.
 
-The tags `study_id` and `key` identify a run. MLflow stores equal metric values once. After a killed process or a lost
-server, a new `Tracking` can therefore write the same values again.
+The tags `study_id` and `key` identify a run. MLflow stores equal metric values once, so values may be sent again after
+a killed process or a lost server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def unreachable_reason(uri: str) -> str | None:
 
     Return None if a web server answers, or if `uri` is not a web address.
 
-    A certificate error counts as an answer, because MLflow may trust other certificates than Python.
+    A certificate error counts as an answer, because MLflow and Python may trust different certificates.
     """
     if not uri.startswith(("http://", "https://")):
         return None
@@ -196,7 +196,7 @@ class Tracking:
         return run_id
 
     def _send_batches(self, run: Run, run_id: str, digest: str) -> None:
-        """Send new metric values, parameters and tags. The last batch sets the tag `content`, the digest of the run."""
+        """Send new metric values, parameters and tags. The last batch sets the tag `content` to `digest`."""
         from mlflow.entities import Metric, Param, RunTag
 
         sent = self._sent.setdefault(run.key, set())

@@ -1,1 +1,1 @@
-"""Plans: what a user asks for, and the arms (a method on a task), configurations and protocol derived from it."""
+"""The plan of a user, and the arms (a method on a task), configurations and protocol that follow from the plan."""

@@ -38,7 +38,7 @@ def list_departures(plan: ResolvedPlan) -> dict[str, Departures]:
 def _choose_name(arm: Arm) -> str:
     """Return the name under which an arm's departures are listed.
 
-    This is the variant (`palbert:a`) if its departures differ from the method's, else the method.
+    This is the variant (`palbert:a`) if the variant has departures of its own, else the method.
     """
     is_special = trainables.departures(arm.method) != trainables.departures(arm.base_method)
     return arm.method if is_special else arm.base_method
@@ -47,7 +47,7 @@ def _choose_name(arm: Arm) -> str:
 def does_hold(departure: Departure, arm: Arm) -> bool:
     """Check if a method's departure applies to an arm of the method.
 
-    Each field that the departure names must be as in the method's file: searched, or fixed at the same value.
+    The arm must search each field that the departure names, or fix it at the value in the method's file.
     """
     space = search_spaces.load(arm.base_method)
     in_file = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
@@ -76,10 +76,10 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
 
 
 def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """List how a pretraining differs from the papers. The fields in `settings` are set by hand.
+    """List how a pretraining differs from the papers. `settings` contains the values set by hand.
 
-    A departure of `recipe` is omitted if one of its fields is changed by hand. For a tiny backbone, `OF_TINY_RECIPE`
-    replaces the departures of `recipe`.
+    A departure of `recipe` is omitted if `settings` changes a field that the departure names. For a tiny backbone,
+    `OF_TINY_RECIPE` replaces the departures of `recipe`.
     """
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     unchanged = [departure for departure in recipe.departures if not changed & {*departure.what.split(", ")}]

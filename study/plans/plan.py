@@ -39,9 +39,9 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
 
 class First(Typed, frozen=True, kw_only=True):
-    """The best configuration in another study, which an arm tries before all others.
+    """The configuration that an arm tries first: the best one of another study.
 
-    Values for fields that the arm fixes are ignored.
+    Values of fields that the arm fixes are ignored.
     """
 
     origin: str  # study and arm in which these values won
@@ -134,15 +134,15 @@ class Plan(Typed, frozen=True, kw_only=True):
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def find_start(self, method: str, task: str, default: str | None) -> str | None:
-        """Return the name of the arm that trains the starting model of `method` on `task`; None for the backbone.
+        """Return the arm that trains the starting model of `method` on `task`; None for the backbone.
 
-        Without an entry in `start_from`, this is the arm of the method `default` on the same task.
+        The entry of `start_from` for METHOD/TASK comes first, then the method `default`, then the entry for TASK.
         """
         source = self.start_from.get(f"{method}/{task}", f"{default}/{task}" if default else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
     def list_firsts(self, arm: str) -> tuple[First, ...]:
-        """Return the best configurations of other studies that the arm tries before all others."""
+        """Return the best configurations of other studies, which the arm tries first."""
         return () if self.first is UNSET else self.first.get(arm, ())
 
 
@@ -168,7 +168,7 @@ class Layered(Generic[T]):
 
 
 def merge_layers(layers: Layers[T]) -> dict[str, Layered[T]]:
-    """Take each field's value from the last layer that has the field. Fields keep their first order."""
+    """Take each field's value from the last layer that has the field. Fields are in order of first occurrence."""
     return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
 
 
