@@ -280,8 +280,8 @@ def _launch(
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
     """Register the plan before the first trial.
 
-    With --register, write the plan's digest to MLflow, and record this in the journal. If the plan has a git tag,
-    record the tag too.
+    With --register, write the plan's digest to MLflow. Record this, and the git tag of the plan if there is one, in the
+    journal.
 
     Raises:
         ValueError: if --register is given and the plan cannot be written to MLflow.

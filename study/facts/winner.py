@@ -1,4 +1,4 @@
-"""The winner of an arm (a method on a task): the best configuration of the search, which confirm trials repeat.
+"""The winner of an arm (a method on a task): the best configuration of the search, to be repeated by confirm trials.
 
 Only this module decides which trials count as results. If a longer search finds a better configuration, the earlier
 confirm trials are kept, but no longer count.

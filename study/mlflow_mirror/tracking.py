@@ -226,9 +226,8 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
     """Register the models of completed confirm trials. Yield a line for each new version.
 
     Each arm (a method on a task) is one registered model, `STUDY.METHOD.TASK`. Repeated searches are not registered.
-    Each completed confirm trial (a repeat of the best configuration with a fresh seed) is one version. The alias
-    `best` names the version with the highest score. If a longer search finds a better configuration, the old versions
-    get the tag `superseded=true`.
+    Each completed confirm trial is one version. The alias `best` names the version with the highest score. If a longer
+    search finds a better configuration, the old versions get the tag `superseded=true`.
 
     Raises:
         ValueError: if the stored model of a trial no longer exists.
