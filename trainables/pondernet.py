@@ -3,7 +3,7 @@
 This is the baseline of the PALBERT paper (arXiv:2204.03276, table 1): one shared classifier, a linear Λ on h_i, and
 sampled exits. The table's rows between PonderNet and PALBERT are variants of PALBERT (trainables/palbert.py).
 `DEPARTURES` lists the differences from PonderNet's paper, which came without code. "PALBERT's code" is
-tinkoff-ai/palbert at 52a79af. There, the command for this baseline fails: Λ expects 1536 inputs and gets 768.
+tinkoff-ai/palbert at 52a79af. Its command for this baseline fails: Λ expects 1536 inputs and gets 768.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class PretrainingSpec(Typed, frozen=True, kw_only=True):
 
 
 class PretrainingRow(Typed, frozen=True, kw_only=True):
-    """The report after an epoch, which is a fixed number of steps.
+    """The report after an epoch of at most `steps_per_epoch` steps.
 
     Steps, examples, tokens and seconds are totals since the start of the run.
     """

@@ -56,7 +56,7 @@ class Reader:
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
     def read(self, line: bytes, *, where: str) -> Any:
-        """Parse one JSON text; errors are those of `from_json`."""
+        """Parse one JSON text. Raise the same errors as `from_json`."""
         try:
             try:
                 return self._decoder.decode(line)
@@ -142,10 +142,7 @@ def _list_members(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 
 
 def _name_both_bounds(allowed: str, kind: inspect.Type) -> str:
-    """Add the other bound of the number type to a phrase such as `a number <= 1.0`.
-
-    The phrase comes from msgspec, which names only the violated bound. The bound `MOST` is not added.
-    """
+    """Complete a phrase such as `a number <= 1.0` with the other bound of the type, unless that bound is `MOST`."""
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
     of_members = [(sign, getattr(member, name, None)) for member in _list_members(kind) for name, sign in signs.items()]
     bounds = [f"{sign} {bound}" for sign, bound in of_members if bound is not None]

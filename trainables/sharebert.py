@@ -1,6 +1,6 @@
-"""ShareBERT: fine-tuning an encoder with weight matrices cut from the embeddings. It has no early exit.
+"""ShareBERT: fine-tuning without early exit. The encoder's weight matrices are cut from its word embeddings.
 
-AAAI 2024, article 29781. The original is run_glue.py of jchenghu/sharebert at 6530e06, with the command in its README.
+AAAI 2024, article 29781. The original is run_glue.py of jchenghu/sharebert at 6530e06, run as its README says.
 The script scores CoLA with QQP's metrics, accuracy and F1 (lines 438 to 440), instead of Matthews correlation. The
 original's pretrained weights are not on the hub. The weights here are therefore random, or those of a backbone that was
 pretrained with this project (study/profiles.py).

@@ -27,10 +27,7 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
 
 
 def unknown_name_error(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
-    """Build the error for a name that is not in `menu`, the allowed names.
-
-    The error suggests the nearest allowed name. It suggests none for a name in `known`.
-    """
+    """Build the error for a name that is not in `menu`. Suggest the nearest name, except for a name in `known`."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(is_same_name(other, name) for other in known) and not any(is_same_name(other, name) for other in names):

@@ -50,7 +50,7 @@ class ClassifierPerLayer(EarlyExitModel):
         *,
         swept: Sequence[ExitRule],
     ) -> None:
-        """Add new classifiers to the encoder's pooled output; evaluations also apply the rules in `swept`."""
+        """Add a new classifier for each layer. `swept` lists further exit rules to evaluate."""
         super().__init__(encoder, rule, num_labels, config)
         self.swept = tuple(swept)
         heads = (initialised(nn.Linear(encoder.hidden_size, num_labels)) for _ in range(encoder.num_layers))
@@ -61,7 +61,7 @@ class ClassifierPerLayer(EarlyExitModel):
         return self.classified(index, self.pooled(index, first)), None, None
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
-        """Compute the classifiers' inputs, (layers, batch, hidden); `index` is the first layer."""
+        """Compute the classifiers' inputs, (layers, batch, hidden), from layer `index` on."""
         return self.encoder.pool(first)
 
     def classified(self, index: int, pooled: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class LearnedExitModel(PoolerPerLayer):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved for resumed trials
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
-        """Compute the logits of the classifiers and of u. Only the classifiers have dropout."""
+        """Compute the logits of the classifiers and of the exit head. The exit head has no dropout."""
         pooled = self.pooled(index, first)
         with torch.autocast(pooled.device.type, enabled=False):
             exit_logits = self.exit_head(pooled.float())[..., 0]
@@ -139,9 +139,9 @@ class LearnedExitModel(PoolerPerLayer):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute `loss`, the sum of `task_loss` and `exit_loss`.
 
-        `task_loss` is the last layer's loss if `steps` is even, else the sum of the other layers' losses.
-        `exit_loss` is the mean squared difference between u and `wrong` (modeling_highway_bert.py:382-411). A
-        classifier without a loss in a step gets zero gradients, as in that code, so Adam still updates it.
+        In even steps, `task_loss` is the last layer's loss. In odd steps, it is the sum of all other layers' losses.
+        `exit_loss` is the mean squared difference between u and `wrong`. In each step, Adam updates all classifiers,
+        even those without a loss, because their gradients are zeros (modeling_highway_bert.py:382-411).
         """
         logits, exit_logits = self.heads(batch)
         assert exit_logits is not None
@@ -185,6 +185,6 @@ class ElectraModel(LastLayerModel):
         return super().pooled(first) if self.uses_pooler else self.encoder.final_norm(first)
 
     def decay_steps(self, depth: int) -> int:
-        """Compute the exponent of `layer_decay`. The convention `released` adds 1, except for the head."""
+        """Compute the exponent of `layer_decay`. In the convention `released`, a layer's exponent is 1 higher."""
         steps = super().decay_steps(depth)
         return steps + 1 if steps and self.layer_decay_convention == "released" else steps

@@ -66,7 +66,7 @@ class EarlyExitModel(nn.Module, ABC):
         """Compute the scalar `loss` to minimise, and its parts by name."""
 
     def sweep_rules(self) -> list[ExitRule]:
-        """List the exit rules that evaluations apply besides `exit_rule`. A model without early exit has none."""
+        """List further exit rules to evaluate, besides `exit_rule`. By default, the list is empty."""
         return []
 
     def started_parts(self) -> dict[str, nn.Module]:
@@ -75,7 +75,7 @@ class EarlyExitModel(nn.Module, ABC):
 
     @torch.no_grad()
     def all_exits(self, batch: Batch) -> LayerOutputs:
-        """Compute every layer's logits (layers, batch, labels), and λ or u (layers, batch), in float32."""
+        """Compute the outputs of all layers, in float32."""
         with self.computing(batch):
             logits, exit_logits = self.heads(batch)
         sigmoid = {} if exit_logits is None else {self.exit_head_gives: exit_logits.sigmoid()}
@@ -94,7 +94,7 @@ class EarlyExitModel(nn.Module, ABC):
             return self._infer(batch, generator, self.exit_rule if rule is None else rule)
 
     def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Compute all layers' logits of the classes, (layers, batch, labels), and of λ or u, (layers, batch)."""
+        """Compute all layers' class logits, (layers, batch, labels), and exit-head logits, (layers, batch)."""
         logits, exit_logits, _ = self.exit_heads(0, torch.stack(list(self.first_tokens(batch))), None)
         return logits, exit_logits
 
@@ -179,8 +179,8 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may exit.
 
-        If the batch is large and some examples have just left, the layer's second half runs on the first tokens only.
-        The returned function then runs the second half on all tokens of the examples that stay.
+        In a large batch, the layer's second half may run on the first tokens only. The returned function then runs it
+        on all tokens of the examples that stay.
 
         Returns:
             The first tokens' states, and a function that computes all states of the examples that stay.
@@ -195,11 +195,11 @@ class EarlyExitModel(nn.Module, ABC):
     def _decide(
         self, rule: ExitRule, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """Run the heads and an exit rule on the latest layers; return the decision at `layer`.
+        """Run the heads and an exit rule on consecutive layers; return the decision at the last of them.
 
         Args:
-            first: first tokens' states after the latest layers, (layers, batch, hidden).
-            layer: the last of the latest layers, counted from 1.
+            first: first tokens' states after these layers, (layers, batch, hidden).
+            layer: the last of these layers, counted from 1.
         """
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
@@ -220,7 +220,7 @@ class _Going:
     state: State | None = None  # state of the exit rule; None before its first step
 
     def of(self, stays: Tensor | None) -> _Going:
-        """Keep the examples that the mask `stays`, (going,), selects. None keeps all examples."""
+        """Keep only the examples with True in `stays`, (going,). None keeps all examples."""
         if stays is None:
             return self
         carried = None if self.carried is None else self.carried[stays]

@@ -44,7 +44,7 @@ class LayerOutputs:
 
 
 def stored_outputs(arrays: Mapping[str, Array]) -> LayerOutputs:
-    """Read the layers' logits and the exit head's output from a predictions file's arrays, as float32."""
+    """Convert the arrays of a predictions file to the outputs of all layers, in float32."""
     names = {"logits": "layer_logits", "lambdas": "lambdas", "uncertainties": "uncertainties"}
     return LayerOutputs(**{ours: arrays[name].astype("float32") for ours, name in names.items() if name in arrays})
 
@@ -67,7 +67,7 @@ class Step:
 
 
 class ExitRule(ABC):
-    """A rule for early exits. By default, a rule allows exits from layer 1 on, and has no state.
+    """A rule for early exits. By default, it has no state and allows exits from layer 1 on.
 
     Every example exits at the last layer, even if `step` decides otherwise.
     """
@@ -126,7 +126,7 @@ class Threshold(ExitRule):
         return 1 if self.q < 1 else num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with probability 1 that an example still runs, and with a CDF of 0."""
+        """Start with a remaining probability of 1 and a CDF of 0."""
         return {"remaining": ones(logits), "cdf": zeros(logits, "float64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -187,7 +187,7 @@ class Sampled(ExitRule):
         return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Exit the examples with a uniform number below λ at this layer."""
+        """Exit the examples with a random number below λ."""
         assert lambdas is not None
         return Step(state["uniform"][:, layer - 1] < lambdas, logits, state)
 
@@ -196,9 +196,9 @@ class Sampled(ExitRule):
 class Expectation(ExitRule):
     """No early exit. The answer is the expectation over all layers: log Σ p_i softmax(logits_i).
 
-    For regression it is Σ p_i y_i, with the layers' outputs y_i. p_i is the probability of exiting at layer i; the
-    last layer gets the remaining probability. With `legacy`, the last layer gets 1 - p_N instead, as in the
-    released PALBERT code and row 3 of the paper's table 1. The p_i then do not sum to 1.
+    For regression, the answer is Σ p_i y_i, where y_i is the output of layer i. p_i is the probability of exiting at
+    layer i. The last layer, N, gets the remaining probability. With `legacy`, it gets 1 - p_N, as in the released
+    PALBERT code and row 3 of the paper's table 1. The weights then do not sum to 1.
     """
 
     legacy: bool
@@ -213,11 +213,11 @@ class Expectation(ExitRule):
         return num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with probability 1 that an example still runs, and with a sum of 0."""
+        """Start with a remaining probability of 1 and a sum of 0."""
         return {"remaining": ones(logits), "sum": 0 * float64(logits)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Add the layer's weighted answer. No example exits early."""
+        """Add the layer's answer, weighted by its exit probability. No example exits early."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         if layer == num_layers:
             probability = 1 - probability if self.legacy else state["remaining"]

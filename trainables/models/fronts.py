@@ -1,9 +1,8 @@
 """Pareto fronts of one trained model's exit settings: score against mean number of layers run. Needs only NumPy.
 
-A setting is on the front if no other setting scores as high with as many layers or fewer. Between two settings, the
-front is a straight line. A point on the line is reached in expectation if a random share of the examples uses one
-setting and the rest uses the other. This is exact for layers and accuracy, and approximate for other metrics.
-Outside the range of the settings, the score stays constant.
+A setting is on the front if every other setting that runs no more layers has a lower score. Between two settings, the
+front is a straight line. A random choice between the two settings for each example reaches the points on this line
+(only approximately for metrics other than accuracy). Outside the range of the settings, the score stays constant.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ ROUNDING = 1e-9  # tolerance for a mean over examples
 
 
 def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Find the indices of the settings on the Pareto front, by rising layers; both arguments are (settings,)."""
+    """Find the indices of the settings on the Pareto front, fewest layers first. Both arguments are (settings,)."""
     order = np.lexsort((-scores, mean_layers))  # with equal layers, the best score first
     ordered = scores[order]
     before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
@@ -22,11 +21,11 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def front_weights(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Compute the weights, (settings,), that give a front's mean score from `fewest` to `most` layers.
+    """Compute weights, (settings,): `weights @ scores` is the mean score of a front from `fewest` to `most` layers.
 
     Args:
         mean_layers: mean layers of the front's settings, (settings,), ascending.
-        fewest: may be equal to `most`; the mean is then the score at this point.
+        fewest: if it equals `most`, the mean is the score at this number of layers.
     """
     inside = mean_layers[(mean_layers > fewest) & (mean_layers < most)]
     grid = np.concatenate([[fewest], inside, [most]])

@@ -5,8 +5,8 @@ layer i; h_0 is zero. Λ applies dropout to h_i, as in the released PALBERT code
 src/modeling/palbert_fast.py). The posterior p is truncated after the first layer at which its sum exceeds 1 - ε.
 `posterior_tail` defines p_i for the later layers:
 
-* `constant`: every p_i is ε / N, without gradient, as in the released code. The later layers count in the KL term. In
-  the task loss, layers count until the posteriors of all examples in the batch are truncated.
+* `constant`: every p_i is ε / N, without gradient, as in the released code. The later layers count in the KL term. A
+  layer counts in the task loss unless all examples of the batch are truncated before it.
 * `drop`: the later layers count neither in the task loss nor in the KL term (PALBERT, section 3.1).
 * `remainder`: like `drop`, but the last layer that counts takes all remaining probability. Posterior and prior then
   sum to 1 (PonderNet, section 2.2).
@@ -162,8 +162,8 @@ def truncated_posterior(exit_logits: Tensor, config: PonderConfig, num_layers: i
     """Compute the truncated posterior over all layers, and the prior. The module's docstring explains the truncation.
 
     Args:
-        exit_logits: logits of λ at the first layers, (computed, batch). Every posterior must be truncated before the
-            remaining layers.
+        exit_logits: logits of λ at the first layers, (computed, batch). If these are not all layers, they must truncate
+            every posterior.
         num_layers: number of layers of the encoder.
     """
     epsilon, tail, prior_lambda = config.epsilon, config.posterior_tail, config.prior_lambda

@@ -1,8 +1,8 @@
-"""Models for the pretraining objectives. Each has a loss for a part of a batch, held-out scores and a model to keep.
+"""Models for the pretraining objectives, with their losses and held-out scores.
 
 In replaced token detection, a generator fills the masked places, and a discriminator finds the tokens that differ from
-the original. The generator's tokens are sampled with the batch's `noise`. They depend only on seed and step, not on the
-device or the number of processes. No gradient flows through the samples.
+the original. The generator's samples depend only on seed and step, not on the device or the number of processes. No
+gradient flows through the samples.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from trainables.models.early_exit import Batch
 class Totals:
     """Counts over a whole batch.
 
-    Each part of the batch divides its summed losses by these counts, so the parts' results add up to the mean loss.
+    The loss of each part is a sum divided by a count. The losses of all parts then add up to the batch's mean loss.
     """
 
     predictions: int  # masked tokens
@@ -72,9 +72,9 @@ _HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 
 def predict_masked(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor, Any]:
-    """Compute the logits of masked tokens only, (predictions, vocabulary), float32, and their labels (predictions,).
+    """Compute the logits of the masked tokens, (predictions, vocabulary), in float32.
 
-    Also return the encoder's output. Computing the head for all tokens would cost as much as the encoder.
+    Also return the labels of the masked tokens, (predictions,), and the encoder's output.
     """
     output = model.base_model(**encoder_inputs(model, batch))
     masked = batch["labels"] != IGNORED
@@ -90,7 +90,7 @@ class Means:
         self._totals: dict[str, tuple[Tensor | float, int]] = {}  # sum and number of values
 
     def add(self, **values: Tensor) -> None:
-        """Add the values of one batch, by name."""
+        """Add the values of one batch. Each keyword is the name of a mean."""
         for name, each in values.items():
             total, number = self._totals.get(name, (0.0, 0))
             self._totals[name] = total + each.double().sum(), number + each.numel()
@@ -183,7 +183,7 @@ class ReplacedTokenModel(PretrainingModel):
         shared: tuple[str, ...],
         discriminator_weight: float,
     ) -> None:
-        """Share the modules in `shared`, and tie the output layer and the word embeddings of the generator.
+        """Share the modules in `shared`, and tie the generator's output layer to its word embeddings.
 
         Args:
             generator: a masked language model.

@@ -1,14 +1,12 @@
 """Selects the fastest exit setting that provably loses little accuracy compared with running all layers.
 
-A setting loses an example if the last layer's prediction is correct and the prediction at the exit is not. Without
-labels, a setting loses an example if the two predictions differ. The share of lost examples is at least the loss in
-accuracy. With probability `confidence` over the draw of the given examples, the selected setting loses at most a share
-`risk` of new examples from the same distribution.
+An exit setting loses an example if the prediction at the exit is wrong but the last layer's prediction is correct.
+Without labels, the setting loses an example if the two predictions differ. The loss in accuracy is at most the share of
+lost examples. With probability `confidence`, the selected setting loses at most a share `risk` of new examples.
 
-The settings get exact binomial tests, the slowest setting first, until one test fails. Tests in a fixed order need no
-correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing). RC-EENN (arXiv:2405.20915;
-metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced such guarantees for early exits. It bounds real-valued
-losses. Here losses are 0 or 1, for which the binomial bound is exact.
+Exact binomial tests run from the slowest setting to the fastest, until one fails. In this fixed order, multiple tests
+need no correction (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing). RC-EENN (arXiv:2405.20915;
+metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced such guarantees for early exits.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ class EvaluatedSettings:
     whole: np.ndarray  # (n,) classes predicted by the last layer
 
     def lost(self, labels: np.ndarray | None) -> np.ndarray:
-        """Mark the lost examples of each setting, (settings, n). Without labels, the last layer counts as correct."""
+        """Mark the examples that each setting loses, (settings, n). `labels` may be None."""
         if labels is None:
             return np.asarray(self.answers != self.whole)
         return np.asarray((self.answers != labels) & (self.whole == labels))
@@ -62,9 +60,9 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
 
 
 def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSettings, np.ndarray]:
-    """Read the answers under one rule's settings, and the examples' labels (n,), from a predictions file.
+    """Evaluate each setting of the rule `name` on a predictions file. Also return the examples' labels, (n,).
 
-    If the file has only settings of other rules, the settings of `list_rules` are used.
+    If the file has only settings of other rules, the settings come from `list_rules`.
 
     Raises:
         ValueError: if the file is damaged, or lacks the settings or the layers' outputs.
@@ -98,7 +96,7 @@ def find_safe_setting(lost: np.ndarray, risk: float, confidence: float = CONFIDE
 
 
 def max_losses(n: int, risk: float, confidence: float) -> int:
-    """Compute how many of n examples a setting may lose to pass its test, or -1 if it cannot pass."""
+    """Compute how many of n examples a safe setting may lose; -1 if no setting can be safe."""
     from scipy.stats import binom  # takes a second to import
 
     return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - confidence).sum()) - 1

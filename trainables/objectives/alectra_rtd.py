@@ -1,8 +1,8 @@
 """ALECTRA's replaced token detection: ELECTRA's objective, with an ALBERT as the discriminator.
 
-The original is shoarora/lmtuners at 86f31ba, train_alectra_small.py. Generator and discriminator share the input
-embeddings but not the projections after them, as the README recommends. Two fields select the README's other variants:
-the generator is a BERT, or it is an ALBERT that shares the discriminator's layers.
+The original is shoarora/lmtuners at 86f31ba, train_alectra_small.py. As its README recommends, generator and
+discriminator share the input embeddings but not the projections after them. `generator_family` and `tie_encoder` select
+the README's other variants.
 """
 
 from __future__ import annotations

@@ -66,12 +66,12 @@ class Evaluation:
 
     @property
     def mean_layers(self) -> float:
-        """Mean number of layers run per example and, with sampled exits, per draw."""
+        """Number of layers run per example; a mean over examples and draws."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
     @property
     def reported(self) -> Reported:
-        """The results to report for the split that was evaluated."""
+        """The score, metrics and mean layers of this evaluation."""
         return Reported(score=self.score, metrics=self.metrics, mean_layers=self.mean_layers)
 
     def row(self, **costs_and_place: Any) -> EpochRow:
@@ -192,18 +192,17 @@ def select_exit(
     By default, the setting with the best score is chosen, and the selection score is this score. `select_by` can have
     two other values:
 
-    * `at:6`: the best setting is chosen among those that run at most 6 mean layers on the selection split. The
-      selection score is the score of this setting. If every setting runs more layers, the setting with the fewest
-      layers is chosen. The selection score is then the score of layer 6, as if every example exited there.
-    * `area`: the setting with the best score is chosen. The selection score is the mean score over the Pareto front of
-      all exit settings, from one layer to all layers. Each layer also counts as a setting, with all examples exiting
-      there, so the fronts of all models cover the same range. (castorini/berxit at 1fb2162, plotting/auc.py:57-95,
-      compares two curves by the area between them.)
+    * `at:6`: of the settings that run at most 6 layers on average, the one with the best score is chosen. The selection
+      score is this score. If all settings run more layers, the setting with the fewest layers is chosen. The selection
+      score is then the score of layer 6, as if every example exited there.
+    * `area`: the setting with the best score is chosen. The selection score is the mean score over the Pareto front,
+      from one layer to all layers. The front is that of all exit settings and all single layers. (castorini/berxit at
+      1fb2162, plotting/auc.py:57-95, compares two curves by the area between them.)
 
     If the model cannot exit early, the selection score is always the model's score.
 
     Args:
-        evaluations: one evaluation for each setting of the model's exit rule, all of the same outputs.
+        evaluations: evaluations of the same outputs, one for each setting of the model's exit rule.
     """
     best, depth = best_evaluation(evaluations), evaluations[0].num_layers
     rules = [with_setting(model.exit_rule, evaluation.exit_setting) for evaluation in evaluations]
@@ -271,9 +270,9 @@ def write_predictions(
     * `layer_logits`: (layers, n, labels), float16 for classes (see `as_stored`) and float32 for scores. For 12 layers,
       QQP's 40,430 dev examples take 1.9 MB.
     * `lambdas` (models with Λ) or `uncertainties` (BERxiT): (layers, n), float32; another 1.9 MB for QQP.
-    * `sweep_rule`, `sweep_rule_fields` (JSON), `sweep_field` (name of the field that varies, or ""), `sweep_setting`
-      (value of this field, or NaN), `sweep_score` and `sweep_mean_layers`: (settings,). They are the results under
-      other exit settings, computed from `layer_logits`.
+    * The results under other exit settings, (settings,), computed from `layer_logits`: `sweep_rule`,
+      `sweep_rule_fields` (JSON), `sweep_field` (name of the field that varies, or ""), `sweep_setting` (value of this
+      field, or NaN), `sweep_score` and `sweep_mean_layers`.
     """
     outputs, draws = evaluation.outputs, evaluation.draws
     layer_logits = as_stored(outputs.logits.numpy())
@@ -302,9 +301,8 @@ def write_predictions(
 def as_stored(logits: np.ndarray) -> np.ndarray:
     """Round the logits of a classification, (layers, n, labels), to float16 without changing any predicted class.
 
-    The scores of a regression are not rounded. If rounding would change the predicted class, the logit of this class is
-    set to the next float16 above all other logits. Exit rules that use probabilities may still decide differently near
-    their thresholds.
+    The scores of a regression are not rounded. If rounding would change a predicted class, the logit of this class is
+    raised slightly above all others. Exit rules that use probabilities may still decide differently near a threshold.
     """
     if logits.shape[2] == 1:
         return logits

@@ -25,9 +25,9 @@ ROUNDS = 3  # timed rounds; one untimed round precedes them
 
 
 def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
-    """List the rules to time: the model's exit rule, the rule without early exit, and two `sweep_rules`.
+    """List the rules to time: the model's exit rule, the rule without early exit, and two of `sweep_rules`.
 
-    A rule that occurs twice is listed only once.
+    Each rule is listed once.
     """
     swept = model.sweep_rules()
     some = [swept[len(swept) * third // 3] for third in (1, 2)] if swept else []
@@ -80,7 +80,7 @@ class _BatchRun:
     def __call__(self) -> Tensor:
         """Run the batch, and return its exit layers, (batch,), on the CPU.
 
-        Copying the exit layers from a GPU waits until the GPU has finished, so the caller can time this call.
+        A call ends only after the GPU has finished, so the caller can time it.
         """
         return self.model.infer(self.batch, torch.Generator().manual_seed(self.seed), self.rule).exit_layer.cpu()
 
@@ -113,8 +113,7 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
     """Count the FLOPs of the shortest, the median and the longest text, for exits after layer 1, 2, ...
 
-    A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits. FLOPs are therefore not one
-    parabola in the number of tokens.
+    A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits.
     """
     by_length = np.argsort(examples.lengths, kind="stable")
     rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}

@@ -54,7 +54,7 @@ class Optimiser:
         return self._schedule.last_epoch
 
     def learning_rate_after(self, steps: int) -> float:
-        """Compute the learning rate after `steps` steps, for parameters with the configured peak rate."""
+        """Compute the learning rate after `steps` steps, for parameter groups without the key `lr`."""
         return self._config.learning_rate * self._schedule.lr_lambdas[0](steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
@@ -134,7 +134,7 @@ class FiniteLosses:
     """The losses of one epoch, which must be finite."""
 
     def __init__(self, optimiser: Optimiser) -> None:
-        """Start an epoch, which begins with the next step of the optimiser."""
+        """Start an epoch with the optimiser's next step."""
         self._rate_after = optimiser.learning_rate_after
         self._steps_before = optimiser.steps
         self._losses: list[Tensor] = []
@@ -253,11 +253,11 @@ def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tens
 def training_words(
     model: EarlyExitModel, examples: Examples, *, weight_decay: float
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Return a function that makes the context for training.
+    """Return a function that makes a context for faster training.
 
-    Inside the context, the model's table of word embeddings has only the tokens of `examples`, which saves time. The
-    results do not change, because AdamW without weight decay leaves the embeddings of unseen tokens unchanged. With
-    weight decay, and for ShareBERT, the context does nothing. The model must already be on the device for training.
+    Inside the context, the word embeddings contain only the tokens of `examples`. The results do not change, because
+    AdamW without weight decay does not update the other tokens' embeddings. With weight decay, and for ShareBERT, the
+    context does nothing. The model must already be on the device for training.
     """
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
@@ -284,7 +284,7 @@ def training_words(
 
 
 class _UsedWords(nn.Module):
-    """Some rows of an embedding table. The rows are looked up by the full vocabulary's token ids."""
+    """Some rows of an embedding table. Token ids are the same as in the whole table."""
 
     def __init__(self, table: nn.Embedding, words: Tensor) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ masks and samples depend only on the seed and the step. Dropout depends only on 
 
 If `torch.distributed` is initialised, each process computes the losses of an equal share of the batch. Every process
 makes the whole batch, has the same state and computes all held-out scores, so any process can save the run. The number
-of processes changes the weights only by rounding and by dropout, which each process draws separately.
+of processes affects the weights only through rounding and dropout.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class PretrainingRun:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state` returned, in this or another process.
+        """Restore the run from the result of the method `state`.
 
         Raises:
             ValueError, KeyError, RuntimeError: the state belongs to another run.
@@ -222,7 +222,7 @@ class PretrainingRun:
             add_files(folder, fill)
 
     def _train(self, until: int, on_step: Callable[[int], object]) -> tuple[float, int]:
-        """Train until `until` steps are done. Return the mean loss and the number of tokens of the new steps."""
+        """Train until `until` steps are done. Return the mean loss of these steps, and their number of tokens."""
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser), 0
         with (
@@ -279,7 +279,7 @@ class PretrainingRun:
 
 
 def dropout_purpose(rank: int) -> str:
-    """Name the random numbers for the dropout of a process. Rank 0 uses the name of a run with one process."""
+    """Name the random numbers for the dropout of process `rank`. A run with one process has only rank 0."""
     return "dropout" if rank == 0 else f"dropout in process {rank}"
 
 

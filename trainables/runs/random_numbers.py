@@ -1,7 +1,7 @@
 """Random numbers of a trial. They depend only on seed, purpose, and the number of the epoch or step.
 
-For this reason, evaluation cannot change training, and no generator state has to be saved. The states of the caller's
-generators do not change either.
+Therefore evaluation cannot change training, and no generator state has to be saved. The functions leave the states of
+the caller's generators unchanged.
 """
 
 from __future__ import annotations

@@ -2,16 +2,13 @@
 
 An export can be read by `from_pretrained` of `transformers` and by `load_trained`. The folder contains:
 
-    config.json, model.safetensors, tokenizer    a `transformers` model: the encoder, and also the classifier if a
-                                                 class of `transformers` computes the same logits
+    config.json, model.safetensors, tokenizer    the encoder as a `transformers` model, with the classifier if
+                                                 `transformers` has a class that computes the same logits
     heads.safetensors                            all other weights, under this project's names
     model.json                                   the spec of the trial, without the paths of this machine
     methods/                                     the files of the method, if it comes from an included folder
 
 Files in `methods` are read and run only if the user includes that folder (`trainables.include`, `--include`).
-
-An encoder made by `layerwise` has the same parameter objects as its `transformers` model. Therefore the export finds
-the name of a parameter in `transformers` by comparing the objects.
 """
 
 from __future__ import annotations
@@ -152,7 +149,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an export. The result has the same form as that of `read_model`.
+    """Read an export, and return what `read_model` returns for a saved model.
 
     Raises:
         ValueError: a file is missing or damaged.
@@ -199,7 +196,7 @@ def _make_plain_model(config: Any) -> PreTrainedModel:
 
 
 def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Map this project's parameter names to the parameters of a `transformers` model."""
+    """Find the parameters of a `transformers` model, by their names in this project."""
     ids = {id(parameter) for parameter in plain.parameters()}
     encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in ids}
     classifier = getattr(plain, "classifier", nn.Module())

@@ -77,8 +77,7 @@ class TrialData:
 
         Args:
             cache: folder of tokenised data, shared by all trials.
-            limit: largest number of rows to use from train, and likewise from dev. These rows are spread evenly. None
-                means all rows.
+            limit: largest number of rows to use from each of train and dev, evenly spread. None means all rows.
 
         Raises:
             Unavailable: the data or the tokenizer is missing.
@@ -100,7 +99,7 @@ class TrialData:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """The differences of the splits read so far from the official GLUE data."""
+        """The differences between the official GLUE data and the splits read so far."""
         return differences_from_official(self._task, self._labels)
 
     @cached_property
@@ -136,8 +135,7 @@ class TrainingRun:
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
             cache: folder of tokenised data, shared by all trials of a machine.
-            limit: largest number of rows to use from train, and likewise from dev, for a quick try. None means all
-                rows.
+            limit: largest number of rows to use from each of train and dev. None means all rows.
 
         Raises:
             Unavailable: data, backbone or start model are missing, or the device does not support the precision.
@@ -411,7 +409,7 @@ class TrainingRun:
         exit_settings: Sequence[Configuration] = ({},),
         select_by: str | UnsetType = UNSET,
     ) -> Generator[None, None, Evaluation]:
-        """Evaluate the model under each exit setting, and return the evaluation that `select_by` selects."""
+        """Evaluate the model under each exit setting, and return the evaluation that `select_exit` chooses."""
         with naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)

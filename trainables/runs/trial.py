@@ -92,7 +92,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def reported(self) -> Reported:
-        """The results to report if the selection split is the reported split."""
+        """The score, metrics and mean layers of this epoch."""
         score = self.selection_score if self.score is UNSET else self.score
         return Reported(score=score, metrics=self.metrics, mean_layers=self.mean_layers)
 
@@ -138,7 +138,7 @@ class TextFlops(Typed, frozen=True, kw_only=True):
 
 
 class Latency(Typed, frozen=True, kw_only=True):
-    """One measurement of a model's latency. In a repeated measurement, only the times differ."""
+    """One measurement of a model's latency."""
 
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # number of PyTorch's CPU threads
