@@ -126,7 +126,7 @@ def _follow(value: Any, names: list[str]) -> object:
 
 
 def _find_type(kind: Any, names: list[str], value: Any) -> inspect.Type:
-    """Find the type of the field at the path `names`; stop at the first type that is not a struct."""
+    """Find the type of the field at the path `names`."""
     found = inspect.type_info(kind)
     for name in names:
         structs = [member for member in _list_members(found) if isinstance(member, inspect.StructType)]

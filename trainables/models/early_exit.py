@@ -117,8 +117,8 @@ class EarlyExitModel(nn.Module, ABC):
     def parameter_groups(self, config: TrainingConfig) -> list[dict[str, Any]]:
         """Group the parameters for AdamW; each group has `name`, `params`, `lr` and `weight_decay`.
 
-        Biases and normalisation have no weight decay. Heads and pooler have the full learning rate. Each layer has the
-        rate of the layer above times `layer_decay`.
+        Biases and normalisation have no weight decay. Heads and pooler have the full learning rate. Each layer's rate
+        is `layer_decay` times the rate of the layer above.
         """
         depths = self.encoder.parameter_depths()
         groups: dict[tuple[str, float, float], dict[str, Any]] = {}

@@ -326,7 +326,7 @@ def exit_probabilities(outputs: LayerOutputs) -> Array:
 
 
 def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Array]:
-    """Compute the probabilities of exiting at this layer and of exiting later, (batch,) each."""
+    """Compute the probability of exiting at this layer and the probability of exiting later, (batch,) each."""
     assert lambdas is not None, "this rule needs a model with a Λ head"
     leaves = float64(lambdas)
     return leaves * remaining, remaining * (1 - leaves)

@@ -1,8 +1,8 @@
 """Pareto fronts of one trained model's exit settings: score against mean number of layers run. Needs only NumPy.
 
-A setting is on the front if every other setting that runs no more layers has a lower score. Between two settings, the
-front is a straight line. A random choice between the two settings for each example reaches the points on this line
-(only approximately for metrics other than accuracy). Outside the range of the settings, the score stays constant.
+A setting is on the front if all other settings with at most as many layers score lower. Between two settings, the front
+is a straight line. Choosing one of the two settings at random for each example gives the scores on this line. For
+metrics other than accuracy, this is approximate. Outside the range of the settings, the score stays constant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def front_weights(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Compute weights, (settings,): `weights @ scores` is the mean score of a front from `fewest` to `most` layers.
+    """Compute weights, (settings,): `weights @ scores` is a front's mean score from `fewest` to `most` layers.
 
     Args:
         mean_layers: mean layers of the front's settings, (settings,), ascending.

@@ -96,7 +96,7 @@ class Means:
             self._totals[name] = total + each.double().sum(), number + each.numel()
 
     def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
-        """Add `mlm_loss` (nats) and `mlm_accuracy`, given logits (predictions, vocabulary) and labels."""
+        """Add `mlm_loss` (nats) and `mlm_accuracy` of one batch. The logits are (predictions, vocabulary)."""
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         self.add(mlm_loss=losses, mlm_accuracy=logits.argmax(dim=1) == labels)
 
@@ -232,7 +232,7 @@ class ReplacedTokenModel(PretrainingModel):
         return predictions.values() | {"rtd_auc": auc} | detections.values()
 
     def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the discriminator's logits, the mask of replaced tokens, and the mask of real tokens."""
+        """Compute the discriminator's logits, the mask of replaced tokens, and the mask of tokens without padding."""
         tokens = filled(batch, logits)
         inputs = encoder_inputs(self.discriminator, batch | {"input_ids": tokens})
         answers = self.discriminator(**inputs).logits.float()

@@ -28,7 +28,7 @@ CONFIDENCE = 0.95
 class EvaluatedSettings:
     """The predictions under each setting of one exit rule. The setting that runs the most layers comes first.
 
-    The order is the same for all examples, because a stricter setting never lets an example exit earlier.
+    This order does not depend on the examples, because a stricter setting never lets an example exit earlier.
     """
 
     rules: tuple[ExitRule, ...]  # (settings,)

@@ -66,7 +66,7 @@ class Evaluation:
 
     @property
     def mean_layers(self) -> float:
-        """Number of layers run per example; a mean over examples and draws."""
+        """Mean number of layers run, over all examples and draws."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
     @property
@@ -196,7 +196,7 @@ def select_exit(
       score is this score. If all settings run more layers, the setting with the fewest layers is chosen. The selection
       score is then the score of layer 6, as if every example exited there.
     * `area`: the setting with the best score is chosen. The selection score is the mean score over the Pareto front,
-      from one layer to all layers. The front is that of all exit settings and all single layers. (castorini/berxit at
+      from one layer to all layers. It is the front of all exit settings and all single layers. (castorini/berxit at
       1fb2162, plotting/auc.py:57-95, compares two curves by the area between them.)
 
     If the model cannot exit early, the selection score is always the model's score.
@@ -270,9 +270,9 @@ def write_predictions(
     * `layer_logits`: (layers, n, labels), float16 for classes (see `as_stored`) and float32 for scores. For 12 layers,
       QQP's 40,430 dev examples take 1.9 MB.
     * `lambdas` (models with Λ) or `uncertainties` (BERxiT): (layers, n), float32; another 1.9 MB for QQP.
-    * The results under other exit settings, (settings,), computed from `layer_logits`: `sweep_rule`,
-      `sweep_rule_fields` (JSON), `sweep_field` (name of the field that varies, or ""), `sweep_setting` (value of this
-      field, or NaN), `sweep_score` and `sweep_mean_layers`.
+    * Results under other exit settings, computed from `layer_logits`: `sweep_rule`, `sweep_rule_fields` (JSON),
+      `sweep_field` (name of the field that varies, or ""), `sweep_setting` (value of this field, or NaN), `sweep_score`
+      and `sweep_mean_layers`, all (settings,).
     """
     outputs, draws = evaluation.outputs, evaluation.draws
     layer_logits = as_stored(outputs.logits.numpy())

@@ -187,7 +187,7 @@ class PretrainingRun:
             return self._model.scores(self._make_batch(part) for part in parts)
 
     def content(self) -> Content:
-        """Return fingerprints of the corpus, tokens, backbone and tokenizer that this process has read."""
+        """Return fingerprints of the corpus, tokens, backbone and tokenizer."""
         spec = self.spec
         return Content(
             data_fingerprint=corpus_fingerprint(spec.corpus),

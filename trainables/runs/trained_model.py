@@ -149,7 +149,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an export, and return what `read_model` returns for a saved model.
+    """Read an export. Return its weights and its description, as `read_model` does.
 
     Raises:
         ValueError: a file is missing or damaged.

@@ -353,7 +353,7 @@ class TrainingRun:
         return swept(self._model, self._task, examples, self._report(examples, None).outputs)
 
     def content(self) -> Content:
-        """Return fingerprints of the data, tokens, backbone and tokenizer that this process has read."""
+        """Return fingerprints of the data, tokens, backbone and tokenizer."""
         spec = self.spec
         return Content(
             data_fingerprint=fingerprint(self._task, spec.data),
