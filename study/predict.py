@@ -116,7 +116,7 @@ def run(options: Options) -> int:
 
 
 def label_text(task: Task, value: float) -> str:
-    """Format a prediction as in the task's files: as the name of a label, or as a score within the task's range."""
+    """Format a prediction: the name of a label, or, for a regression, a score within the task's range."""
     if task.is_regression:
         low, high = task.score_range or (value, value)
         return f"{min(max(value, low), high):.3f}"
@@ -174,7 +174,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
 
 
 def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
-    """Return the exit rule `rule`, changed by `settings`; raise ValueError if the model cannot use the rule."""
+    """Return the exit rule named `rule` with these settings; raise ValueError if the model cannot use the rule."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
@@ -256,7 +256,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _warn_of_another_task(task: Task, file: Path) -> None:
-    """Warn if the file is in the folder of a GLUE task that has other labels."""
+    """Warn if the file is in the folder of a GLUE task with different labels."""
     place = file.resolve().parent.name
     other = next((other for other in TASKS.values() if other.folder == place), task)
     if other.labels != task.labels:

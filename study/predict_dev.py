@@ -38,7 +38,7 @@ def run(options: Options) -> int:
 
 
 def _predict_dev(record: Record, model: Path, path: Path) -> None:
-    """Predict dev as a trial does after an epoch, and write the predictions to `path`."""
+    """Predict the dev set with the model, and write the predictions to `path`."""
     import torch
 
     from trainables.data.examples import load_examples

@@ -156,11 +156,11 @@ def prepare(
 ) -> tuple[PretrainingSpec, PretrainingFile]:
     """Check the backbone, the tokenizer and the corpus; return the specification and the content of pretraining.json.
 
-    A hub name in `earlier` stays pinned to its commit. Any other hub name is pinned to its current commit.
+    A hub name in `earlier` keeps its commit. Any other hub name gets its current commit.
 
     Args:
         earlier: the content of pretraining.json from an earlier command; None for a new folder.
-        unchecked: receives the hub names that could not be checked. If None, such a name is an error.
+        unchecked: receives the hub names that could not be checked. If None, an unreachable hub is an error.
 
     Raises:
         ValueError: if an input is missing or unsuitable, or the folder holds a different pretraining.

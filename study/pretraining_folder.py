@@ -7,7 +7,7 @@ The folder contains
     config.json, model.safetensors, tokenizer   the finished backbone
     mlflow.db                                   the MLflow run, unless --tracking-uri names another store
 
-If a process is killed, the same command resumes from the last `state.pt`. The finished weights are bit-identical to
+If a process is killed, the next run of the command resumes from `state.pt`. The finished weights are bit-identical to
 those of an uninterrupted run.
 """
 
@@ -148,7 +148,7 @@ def _work(job: Job, member: Member) -> None:
 
 
 class _Leader:
-    """The process of rank 0. It trains like the others, and also saves all files and prints the progress."""
+    """The process of rank 0, which also saves all files and prints the progress."""
 
     def __init__(self, job: Job, run: PretrainingRun, member: Member, began: float) -> None:
         """Prepare the content of pretraining.json; `began` is the start of this process (`time.monotonic()`)."""
@@ -189,7 +189,7 @@ class _Leader:
         print_lines([f"finished: {size}; held-out scores: {format_scores(made.scores)}"], sys.stdout)
 
     def _write_progress(self, **changes: object) -> None:
-        """Update the progress and the fields in `changes`, and write pretraining.json."""
+        """Write pretraining.json with the current progress and the fields in `changes`."""
         earlier, seconds = self._job.file.made, time.monotonic() - self._began
         made = replace(
             self._file.made,

@@ -38,7 +38,7 @@ EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
 def write_files(folder: Path, progress: StudyProgress) -> str:
     """Write all exports except the MLflow runs. Return the content of `tables/answer.md`.
 
-    Errors of the report and of the disk are printed, not raised.
+    If an export cannot be written, the error is printed, not raised.
     """
     answer = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
     try:
@@ -53,8 +53,8 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 def format_optuna_journal(progress: StudyProgress) -> bytes:
     """Build the content of `optuna.journal`: one Optuna study per arm, with the search trials that have ended.
 
-    A trial is added only if all earlier trials of its arm have ended, so Optuna numbers the trials as the study does.
-    The same journal always gives the same bytes.
+    Trials after the first unfinished trial are left out, so Optuna numbers the trials as the study does. Equal
+    study journals give equal bytes.
     """
     import optuna
     from optuna.storages import JournalStorage

@@ -1,8 +1,8 @@
 """Score a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
 
-FOLDER has label files, such as FOLDER/MRPC/test_full.tsv. A label file has the rows of GLUE's test set in the same
+FOLDER has label files, such as FOLDER/MRPC/test_full.tsv. A label file has the rows of GLUE's test set in GLUE's
 order, and a column `label` (or GLUE's name for this column, such as `Quality`). The texts must be those of the test
-set; only letters and digits are compared. All final runs (confirm trials) of these tasks are scored.
+set; only letters and digits are compared. The final runs (confirm trials) of all tasks with a label file are scored.
 
 The scores are written to the journal. After that, no launch can add trials to the study, so test scores cannot
 influence any choice. The table `scores_on_test` shows the scores.
@@ -117,7 +117,7 @@ def _find_label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
 
 
 def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Record]:
-    """List the records of the task's confirm trials, with the current addresses of the models."""
+    """List the task's confirm trials, with the current addresses of their models. Repeated searches are left out."""
     arms = [arm for arm in progress.arms if arm.arm.task == task and not arm.arm.repeat]
     return [with_current_model_address(record, folder) for arm in arms for record in arm.confirmed]
 

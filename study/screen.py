@@ -71,7 +71,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """For each arm without early exits, return the reason. Only the latest trial of an arm counts."""
+    """For each arm without early exits in its latest trial, return the reason."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
@@ -96,7 +96,7 @@ def describe_missing(progress: StudyProgress) -> list[str]:
 
 
 def describe_attempts(attempts: Sequence[FailedAttempt]) -> list[str]:
-    """Describe failed attempts with the same error: the first with its traceback, the others only by name."""
+    """Describe failed attempts that have one error in common: the first with its traceback, the others by name."""
     attempt, *others = attempts
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
@@ -264,10 +264,7 @@ class LastingOutput(io.TextIOWrapper):
 
     @contextmanager
     def _silent_when_lost(self) -> Iterator[None]:
-        """If the block raises an OSError, redirect the file descriptor to the null device.
-
-        Child processes that start later inherit the redirected descriptor.
-        """
+        """If the block raises an OSError, redirect the file descriptor to the null device."""
         try:
             yield
         except OSError as error:

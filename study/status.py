@@ -186,7 +186,7 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
 
 
 def _describe_unfinished(trial: TrialFacts, steps: Mapping[str, Steps], *, is_run: bool) -> str:
-    """Describe how many epochs of a trial are done. `is_run` tells whether a launch is running."""
+    """Describe the progress of an unfinished trial. `is_run` is true while a launch is running."""
     saved = f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
     epoch = f" at epoch {trial.epochs}" if is_run else saved
     return f"{name_trial(trial.started)}{epoch}{describe_step(trial, steps, ', {}')}"
@@ -254,7 +254,7 @@ def _print_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json:
 
 
 def _build_ledger_table(entries: Sequence[Spent], *, width: int) -> Table:
-    """Build a table of the epochs, examples and time that each phase of each arm has taken so far."""
+    """Build a table with a row for each phase of each arm: numbers of trials, epochs and examples, and the time."""
     columns = ("spent on", "trials", "epochs", "examples", "wall clock", "GPU")
     rows = []
     for entry in entries:

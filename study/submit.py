@@ -1,7 +1,7 @@
 """Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
-For each task, the final run (confirm trial) with the best dev score predicts the test set. PALBERT chooses the models
-in the same way (section 4). The MNLI model also predicts the diagnostic set AX.
+For each task, the final run (confirm trial) with the best dev score predicts the test set. The PALBERT paper
+chooses models in the same way (section 4). The MNLI model also predicts the diagnostic set AX.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
     """Check that each test set has the official number of rows. Generated test sets are not checked.
 
     Raises:
-        ValueError: if a number differs and not `any_length`, or the test set of a studied task cannot be read.
+        ValueError: if a number differs and `any_length` is false, or the test set of a studied task cannot be read.
     """
     for file in sorted(FILES, key=lambda file: file.predicted_by not in studied):
         task = TASKS[file.task]
@@ -141,7 +141,7 @@ def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> 
 
 
 def _format_file(file: SubmissionFile, best: Mapping[str, Record], models: Mapping[str, Path], data: str) -> str:
-    """Format a file with the model's predictions, or with constant predictions if there is no model.
+    """Format a submission file: the predictions of the model, or constant predictions if there is no model.
 
     `best` maps tasks to records, and `models` maps tasks to model folders.
     """

@@ -1,8 +1,8 @@
 """Train one configuration once, in this process: `python -m study.try palbert --task rte --limit 512`.
 
-The command prints each value of the configuration and its source: --set or the method's files. A searched field takes
-its published value, or else the first value of its grid. The method may call `print` and `breakpoint()`, and an error
-in the method prints its traceback. With --out, the command keeps the trained model.
+The command prints each value of the configuration and its source: --set or the method's files. A tunable field has the
+published value, or else the first value of the grid, or else the middle of the range. The method may call `print` and
+`breakpoint()`. An error in the method prints its traceback. With --out, the command keeps the trained model.
 """
 
 from __future__ import annotations

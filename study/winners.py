@@ -80,7 +80,7 @@ def as_json(progress: StudyProgress) -> str:
 
 
 def as_text(progress: StudyProgress) -> str:
-    """Format a line for each arm: the winner's values, its score in the search, and the median score of its seeds.
+    """Format a line for each arm: the winner's values, its search score, and the median score over seeds.
 
     The values come first: `palbert/rte: learning_rate 2.1e-05, beta 0.31`.
     """
@@ -102,13 +102,12 @@ def _format_scores(arm: ArmProgress) -> str:
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read the winners of another study, for the searches of `plan` to try first.
+    """Read the winners of another study: the configurations that the searches of `plan` try first.
 
-    Return them by arm of `plan`. If the other study has no winner for an arm, the arm gets the winners of its method on
-    other tasks.
+    The result maps arms to winners. An arm without a winner gets the winners of the same method on other tasks.
 
     Raises:
-        ValueError: if the study has no winner of the plan's methods.
+        ValueError: if the other study has no winner of the plan's methods.
     """
     won = {
         (arm.arm.method, arm.arm.task): First(origin=f"{folder}, {arm.arm.name}", values=searched_values(arm))

@@ -42,7 +42,7 @@ INCLUDE_NOW = "folder with your own methods, if it was moved"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
-    """The content of `plan.json`: the plan, and the command and code of the launch that wrote the file."""
+    """The content of `plan.json`: the plan, and facts about the launch that wrote the file."""
 
     format: Count = events.FIRST_FORMAT
     name: str  # name of the study
@@ -104,7 +104,7 @@ def read_plan(folder: Path) -> PlanFile | None:
 
 
 def _describe_repair(folder: Path) -> str:
-    """Explain how to restore an invalid `plan.json`; quote the command of the last launch if the journal has it."""
+    """Explain how to restore an invalid `plan.json`."""
     try:
         lost = _read_journal(folder)
     except ValueError:
@@ -160,7 +160,7 @@ def _register_tasks(file: PlanFile) -> PlanFile:
 def format_plan(plan: Plan) -> str:
     """Format the plan as TOML.
 
-    A field is omitted if it is UNSET, or if it is None here and in the plan's profile.
+    UNSET is omitted. None is written as `none`, but only if the profile has another value.
     """
     default = to_plain(profiles.load(plan.profile))
     fields = {
@@ -172,7 +172,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def read_toml(path: Path) -> Plan:
-    """Read a plan from a TOML file. Defaults are from the profile that the file names, or else from `mini`.
+    """Read a plan from a TOML file. Missing fields come from the file's profile; the default profile is `mini`.
 
     Raises:
         ValueError: the file cannot be read, is not TOML, or has an unknown field or an invalid value.
@@ -209,11 +209,11 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
 
 
 def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
-    """Name the --plan file, table and key in an error, if the invalid value comes from the file.
+    """If the invalid value comes from the --plan file, name this file and the key in the error message.
 
     Args:
-        fault: error about an option: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.
-        typed: fields and keys of settings from the command line.
+        fault: the error message: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.
+        typed: plan fields and setting keys that the user gave on the command line.
     """
     methods = "|".join(map(re.escape, sorted(plan.methods, key=len, reverse=True)))
     if option := re.match(r"--(set|search) (\S+?)(:? .*)", fault, re.DOTALL):
@@ -267,10 +267,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 
 
 def compare_arms(before: Arm, after: Arm) -> list[str]:
-    """List the differences between two arms, with the earlier and the later value of each.
-
-    Differences between the configurations come first. Then come the other facts that affect the arms' scores.
-    """
+    """List the differences between two arms, with the earlier and the later value of each."""
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
     changed = [
@@ -284,7 +281,7 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
 
 
 def list_changes(where: str, before: object, after: object) -> list[str]:
-    """List the fields, at any depth, in which two JSON-like values differ, as `WHERE PATH BEFORE against AFTER`."""
+    """List the differences between two JSON-like values as lines `WHERE PATH BEFORE against AFTER`."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
@@ -294,7 +291,7 @@ def list_changes(where: str, before: object, after: object) -> list[str]:
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:
-    """Register the methods in a folder. A missing folder is ignored if it is not needed.
+    """Register the methods in a folder. The folder may be missing if all `methods` are known.
 
     Raises:
         ValueError: one of `methods` is still unknown, or the folder is not a folder of methods.
@@ -311,7 +308,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
 
 
 def include_for(method: str, asked: Plan | None, folder: str | None) -> None:
-    """Register a user's method from `folder`, or else from the folder in the plan `asked`.
+    """Register a user's method from `folder`. If `folder` is None, use the --include folder of the plan.
 
     Raises:
         ValueError: the folder is missing, or is not a folder of methods.

@@ -1,7 +1,6 @@
-"""The record that `study.pretrain` keeps of a backbone's pretraining.
+"""Read and write `pretraining.json`, the file that `study.pretrain` keeps in the folder of a pretraining.
 
-Only this module reads and writes `pretraining.json` in the folder of a pretraining. If the file's field `finished` is
-true, the folder can be used as a backbone. A study copies the field `made` into its plan.
+If the field `finished` is true, the folder can be used as a backbone. A study copies the field `made` into its plan.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def read_finished_pretraining(backbone: str) -> Pretraining | None:
 
 
 def is_tiny(backbone: str) -> bool:
-    """Check if a backbone is tiny and random, or was pretrained from such a backbone.
+    """Check if a backbone is tiny and random, or if its pretraining started from such a backbone.
 
     Raises:
         ValueError: the pretraining has not finished, or its file is damaged.

@@ -32,7 +32,7 @@ class Interval(Typed, frozen=True, kw_only=True):
     log: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless both ends are finite and `low` is below `high` (and above 0 if `log` is true)."""
+        """Raise ValueError if the ends are not finite, not in order, or not positive on a log scale."""
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(f"low is {self.low} and high is {self.high}; allowed: finite numbers, with low below high")
         if self.log and self.low <= 0:
@@ -68,16 +68,15 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def shorten(key: str) -> str:
-    """Shorten the key of a single arm for captions: `palbert/rte:beta` becomes `beta of single arms`."""
+    """Shorten an arm's key for captions: `palbert/rte:beta` becomes `beta of single arms`."""
     scope, field = split_key(key)
     return f"{field} of single arms" if "/" in scope else key
 
 
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
-    """Map each field to the key of the setting that applies to the arm.
+    """Map each field to the key that applies to the arm.
 
-    A key for the arm takes precedence over a key for the arm's method. Both of these keys take precedence over a key
-    for all methods.
+    The order of precedence is `METHOD/TASK:FIELD`, `METHOD:FIELD`, `FIELD`.
     """
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}
@@ -85,9 +84,9 @@ def find_keys(settings: Settings, arm: str) -> dict[str, str]:
 
 
 def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
-    """Merge the settings in `base` and `over`.
+    """Merge the settings in `base` and `over`. If both have a key, the value in `over` is used.
 
-    A setting in `over` replaces the settings in `base` for the same field, if their scope is the same or narrower.
+    A key in `over` also replaces narrower keys in `base`: `palbert:beta` replaces `palbert/rte:beta`.
     """
     replaced = [split_key(key) for key in over]
 
@@ -205,10 +204,7 @@ def format_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
 
 def _convert_interval(value: Value | Interval) -> Value:
-    """Format an interval as an inline table, and None as a word. tomli_w supports neither.
-
-    tomli_w writes the table in quotes, which `format_toml` removes.
-    """
+    """Format an interval as a TOML table, and None as `none`. `format_toml` removes the quotes around the table."""
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"
     return NONE if value is None else value

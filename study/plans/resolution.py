@@ -1,15 +1,15 @@
-"""Resolves a plan to its arms (one method on one task each), with the origin of every value.
+"""Resolve a plan to its arms (one method on one task each), with the origin of every value.
 
-A field takes its value from the last of these layers that has the field:
+If a field is in several of these layers, the last layer applies:
 
     fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
-    exit settings: POST_HOC; the model of each search trial is evaluated with all these values, without further trials
+    exit settings: POST_HOC; each search trial evaluates its model with all these values
     all fields: the plan's settings, first for all methods, then for the method, then for the arm (`study.plans.ranges`)
 
 A field fixed by MINI_FIXED, VARIANTS or --set is no longer tuned; a field searched by --search is no longer fixed.
-MINI_* apply only to tiny random backbones. --search-only fixes all other tuned fields at a paper's value. If only exit
-settings are left to tune, they are fixed in the same way.
+MINI_* apply only to tiny random backbones. --search-only lists the fields to tune; all others are fixed at a paper's
+value. If only exit settings are left to tune, they are fixed too.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class Resolution:
 def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str, str] | None = None) -> ResolvedPlan:
     """Resolve a plan to its arms and protocol, without creating any file.
 
-    `pins` maps hub names to fingerprints in an earlier plan. Other hub names get the hub's current commit.
+    `pins` maps hub names to fingerprints from an earlier plan. A new hub name gets its current commit.
 
-    If `unchecked` is None, an unreachable hub is an error. Otherwise, this list receives the names that
-    cannot be checked. Their fingerprint is "unknown".
+    If the hub is unreachable, the name is added to `unchecked`, and its fingerprint is "unknown". If `unchecked` is
+    None, an unreachable hub is an error.
 
     Raises:
         ValueError: the plan is invalid or cannot be run.
@@ -225,10 +225,10 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
 
 
 def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str:
-    """Format one line per field of an arm's configuration, with its value or range and the origin.
+    """Describe an arm: its fields with values and origins, its search, and its departures.
 
     Args:
-        origins: replaces options that the user did not type, such as `--set epochs`, by their origins.
+        origins: maps options that the user did not type, such as `--set epochs`, to their true origins.
     """
     arm, asked = plan.arm(name), plan.asked
     space, resolution = search_spaces.load(arm.method), resolve_configuration(asked, arm.method, arm.task)
@@ -310,10 +310,7 @@ def _resolve_arm(
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
-    """Check that the method accepts all choices, or both ends of the interval, of each --search setting.
-
-    `study.contract.space_rules` checks the ranges in the method's file.
-    """
+    """Check that the method accepts the choices or ends of each --search range."""
     menus = {name: (layered.origin, arm.space[name].extremes) for name, layered in resolution.tuned.items()}
     menus |= {name: (layered.origin, [*layered.value]) for name, layered in resolution.post_hoc.items()}
     for name, (origin, values) in menus.items():
@@ -325,9 +322,9 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeat_arm(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for a repeated search; `repeat` is the index of this search.
+    """Copy an arm for the repeated search with index `repeat`.
 
-    If the arm starts from a searched arm, the copy starts from the copy of the searched arm.
+    If the arm starts from a searched arm such as `albert/rte`, the second search of the arm starts from `albert/rte@2`.
     """
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
@@ -381,13 +378,13 @@ def _collect_by_hand(
 
 
 def list_unsearched_fields(plan: Plan, method: str, task: str) -> list[str]:
-    """List the tunable fields of an arm that have fixed values because the plan does not search them."""
+    """List the tunable fields of an arm that the plan does not search."""
     fixed = resolve_configuration(plan, method, task).fixed
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
 def _choose_papers_value(field: str, ranged: Layered[Range], points: Layers[Value]) -> Layered[Value]:
-    """Fix a tunable field at the first value of `points` within the range, or else at the middle of the range."""
+    """Choose the first value of `points` that is in the range. If there is none, choose the middle of the range."""
     for origin, point in points:
         if field in point and ranged.value.contains(point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
@@ -414,7 +411,7 @@ def make_range(distribution: BaseDistribution) -> Range:
 
 
 def _check_range(first: First, tuned: Mapping[str, Layered[Range]], arm: str) -> None:
-    """Raise ValueError if a value of `first`, from another study, is outside the arm's range."""
+    """Raise ValueError if a --first-from value is outside the arm's range."""
     for name in tuned.keys() & first.values.keys():
         if not tuned[name].value.contains(first.values[name]):
             raise ValueError(
@@ -500,7 +497,7 @@ def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
 
 
 def _check_starts(arms: Mapping[str, Arm]) -> None:
-    """Raise ValueError if an arm starts from an arm outside the study, or if the starts form a cycle."""
+    """Raise ValueError if an arm starts from an arm outside the study, or if arms start from each other."""
     for arm in arms.values():
         source, chain = arm.start_from, [arm.name]
         while source is not None:

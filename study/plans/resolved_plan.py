@@ -1,7 +1,6 @@
 """A plan with its arms and its protocol, as stored in `plan.json`.
 
-This module also computes the identities of arms, trials and protocols, and the seeds of trials. It does not import
-Optuna.
+This module also computes the keys and seeds of trials, and the hash of a protocol. It does not import Optuna.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class Range(Typed, frozen=True, kw_only=True):
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):
-    """The record of a backbone's pretraining, for captions, the compute ledger and the report of a study."""
+    """How a backbone was pretrained."""
 
     objective: str
     corpus: str  # "mini", "hub:NAME[:CONFIGURATION]" or a folder of text files
@@ -119,7 +118,7 @@ class Pretraining(Typed, frozen=True, kw_only=True):
 
 
 class Arm(Typed, frozen=True, kw_only=True):
-    """A method on a task, with everything that the arm's trials share. Each repeated search is a separate arm."""
+    """One method on one task. Each repeated search is a separate arm."""
 
     method: str
     task: str
@@ -162,7 +161,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def whole_backbone(self) -> str:
-        """The backbone's name for published tables; a hub name includes its owner, but no revision."""
+        """The backbone; a hub name has the form `OWNER/NAME`, without a revision."""
         is_content = self.backbone_fingerprint.startswith("sha256:")
         return self.backbone if is_content else backbones.whole_name(self.backbone)
 
@@ -173,13 +172,13 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def can_search_more(self) -> bool:
-        """True if the search space has more points than the arm has search trials."""
+        """True if the search space has more points than `samples`."""
         numbers = [math.inf if allowed.values is None else len(allowed.values) for allowed in self.space.values()]
         return bool(self.space) and math.prod(numbers) > self.samples
 
     @property
     def exit_settings(self) -> Mapping[str, tuple[Value, ...]]:
-        """The exit settings for evaluating the models of search trials; {} if there are none."""
+        """The values that a search tries for each exit setting; {} if there are none."""
         return self.post_hoc or {}
 
     @property
@@ -200,16 +199,16 @@ class Arm(Typed, frozen=True, kw_only=True):
         return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
 
     def fixes(self, name: str, value: Value) -> bool:
-        """Check if the arm fixes the field at `value`; an equal value of another type does not count."""
+        """Check if the arm fixes the field at `value`; 1 and 1.0 are different values."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
 
     def make_search_configuration(self, point: Configuration) -> Configuration:
-        """Return the configuration of a search trial with the tuned values `point`, without exit settings."""
+        """Return the configuration of a search trial; `point` has the tuned values."""
         precision = {} if self.search_precision is UNSET else {"precision": self.search_precision}
         return {**self.fixed, **precision, **point}
 
     def make_confirm_configuration(self, searched: Configuration) -> Configuration:
-        """Return the configuration of a search trial with the precision of confirm trials."""
+        """Return the configuration of a confirm trial with the values of a search trial."""
         return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
 
     @property
@@ -220,10 +219,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
 
 class Protocol(Typed, frozen=True, kw_only=True):
-    """The rules of an evaluation. No table contains scores of different protocols.
-
-    Configurations, backbones, data, starting models, seeds and numbers of trials are properties of the arms instead.
-    """
+    """The rules of an evaluation. All scores in a table have the same protocol."""
 
     selection: Selection
     select_by: str | UnsetType = UNSET
@@ -251,8 +247,8 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
         """Compute a trial's key; equal keys mean the same training run.
 
-        `start` is the key of the trial that trained the starting model. All exit settings of the arm are part of a
-        search trial's key, because they affect the choice of the best epoch.
+        `start` is the key of the trial that trained the starting model. The key of a search
+        trial includes the exit settings, because they affect the best epoch.
         """
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
         menu = [arm.exit_settings] if arm.exit_settings and phase == "search" else []
@@ -260,7 +256,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def untrained(self) -> list[str]:
-        """The arms' backbones with random weights, except tiny backbones on generated data."""
+        """The backbones with random weights. If the data is generated, tiny backbones are left out."""
         names = backbones.PUBLISHED_SIZES if self.asked.is_generated else backbones.UNTRAINED
         return list(dict.fromkeys(arm.backbone for arm in self.arms if arm.backbone in names or arm.random_weights))
 

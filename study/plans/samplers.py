@@ -1,8 +1,8 @@
 """The options --sampler and --select-by of a search.
 
 A sampler is given by the name of an Optuna sampler, or as `package.module:Factory`.
-`study.decisions.proposals` asks samplers for configurations. --select-by selects epochs and trials;
-`select_exit` in `trainables/runs/evaluation.py` applies it. Importing this module does not import Optuna.
+`study.decisions.proposals` asks samplers for configurations. --select-by is the rule that chooses epochs and trials;
+`select_exit` in `trainables/runs/evaluation.py` applies this rule. Importing this module does not import Optuna.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) ->
 
 
 def read_select_by(text: str) -> str | UnsetType:
-    """Parse a selection rule and return it as plans store it: `at:6` for `at:6.0`, UNSET for `score`.
+    """Convert a selection rule for plans: `at:6.0` becomes `at:6`, and `score` becomes UNSET.
 
     Raises:
         ValueError: the text is not a selection rule.

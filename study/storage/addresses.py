@@ -1,7 +1,7 @@
-"""Checks users' addresses of Ray clusters, storages, MLflow stores and outputs. An address may not contain a password.
+"""Check the addresses that users give for Ray clusters, storages, MLflow stores and outputs.
 
-A storage holds the states and models of trials. It is the path of a folder that every node sees, or a URI
-(s3://bucket/path).
+An address may not contain a password. A storage holds the states and models of trials. Its address is the path of
+a folder that every node sees, or a URI (s3://bucket/path).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def masked(text: str) -> str:
 
 
 def read_cluster_address() -> str | None:
-    """Return RAY_ADDRESS, the default of `--address`, or None for Ray on this machine alone."""
+    """Return RAY_ADDRESS, or None if Ray runs on this machine alone."""
     address = os.environ.get("RAY_ADDRESS", "")
     return None if address in ("", "local") else address  # "local" is Ray's name for this machine
 
@@ -160,7 +160,7 @@ def join(address: str, name: str) -> str:
 
 
 def open_uri(uri: str) -> tuple[FileSystem, str]:
-    """Return the URI's file system, and the path within it."""
+    """Return the file system of a URI, and the path in this file system."""
     from pyarrow.fs import FileSystem
 
     if uri.startswith("gs://") and "retry_limit_seconds=" not in uri:  # Google's default is 15 minutes

@@ -95,15 +95,15 @@ class TrialFolder:
     """The files of a trial in a folder that every node sees."""
 
     def __init__(self, folder: Path):
-        """Take the trial's folder; `work` creates it if it is missing."""
+        """Use this folder; `work` creates it if it is missing."""
         self._folder, self._lock, self._held = folder, folder / "trial.lock", 0
 
     @contextmanager
     def work(self) -> Iterator[Path]:
         """Lock and yield the trial's folder, which contains the latest state if there is one.
 
-        If another process still holds the lock after `HELD_SECONDS`, this process takes the folder over. A missing
-        parent folder is not created, because its share may be unmounted.
+        If another process still holds the lock after `HELD_SECONDS`, this process takes the folder over. The parent
+        folder is not created, because a network share may be unmounted.
         """
         self._folder.mkdir(exist_ok=True)
         deadline = time.monotonic() + HELD_SECONDS
@@ -164,7 +164,7 @@ class TrialFolder:
 
 
 class TrialObjects:
-    """The files of a trial under a URI."""
+    """The files of a trial, stored under a URI."""
 
     def __init__(self, uri: str):
         """Open the file system of the URI."""
@@ -204,7 +204,7 @@ class TrialObjects:
                 self._delete(info.path)
 
     def send_outcome(self, model: Path) -> str:
-        """Upload the model and the predictions beside it; return the model's URI."""
+        """Upload the model's folder, and the predictions next to this folder. Return the model's URI."""
         for path in (*model.iterdir(), *model.parent.glob(PREDICTIONS)):
             self._send(path, str(path.relative_to(model.parent)))
         return join(self._uri, model.name)
@@ -232,7 +232,7 @@ class TrialObjects:
                 self._delete(info.path)
 
     def _list_states(self) -> Iterator[tuple[int, int, FileInfo]]:
-        """Yield the epoch, the full size in bytes and the object of each state. The object may be incomplete."""
+        """Yield the epoch, the complete size in bytes and the uploaded object of each state."""
         for info in self._list_contents():
             if match := STATE_NAME.fullmatch(info.base_name):
                 yield int(match[1]), int(match[2]), info
@@ -262,10 +262,7 @@ TrialPlace = TrialFolder | TrialObjects
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a working folder or a model's folder exists.
-
-    A missing folder is not created, because its share may be unmounted.
-    """
+    """Raise FileNotFoundError if a working folder or a model's folder is missing."""
     if not folder.is_dir():
         raise FileNotFoundError(f"folder {folder} is missing")
 
@@ -340,12 +337,12 @@ def locate_model(record: Record, folder: Path) -> Record:
 
 
 def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> str:
-    """Choose the storage of a launch: `requested` (`--storage`), else that of the last launch, else `folder`.
+    """Choose the storage of a launch: --storage, or the storage of the last launch, or the study's folder.
 
     If the storage of the last launch is used, it is printed on stderr.
 
     Raises:
-        ValueError: if the last launch's storage has states of unfinished trials that `--storage` lacks.
+        ValueError: if states of unfinished trials are in the last launch's storage, but not in --storage.
     """
     last = facts.last_launch
     before = (last.began.storage if last else None) or str(folder.resolve())
@@ -407,7 +404,7 @@ def check_marks(marks: Sequence[str]) -> None:
 
 
 def _is_listed(mark: Path) -> bool:
-    """Check if the folder lists the mark. A network file system may cache a direct lookup."""
+    """List the mark's folder to check if the mark exists. A network file system may cache `Path.exists`."""
     try:
         return mark in mark.parent.iterdir()
     except (FileNotFoundError, NotADirectoryError):
@@ -423,7 +420,7 @@ def _write(mark: str) -> None:
 
 
 def _delete_all(place: str) -> None:
-    """Delete all marks in a folder or under a URI."""
+    """Delete all marks of launches in a folder or under a URI."""
     if not is_uri(place):
         for mark in Path(place).glob(f"{MARK}*"):
             mark.unlink()
