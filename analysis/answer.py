@@ -20,9 +20,9 @@ from analysis.statistics.comparisons import POWER, Comparison, over_tasks
 from analysis.statistics.costs import (
     Compute,
     choose_unit,
+    median_over_seeds,
     relative_time,
     row_ledger,
-    speed_facts,
     warn_of_unlike_compute,
 )
 from analysis.statistics.uncertainty import PairedTest
@@ -101,8 +101,9 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
     is_baseline = row.label == evidence.baseline
     compared = [one for one in evidence.tested if one.family == "baseline" and one.row == row.label]
     compared.sort(key=lambda one: [*TASKS].index(one.task))
-    speeds = [speed_facts(cell) for cell in row.cells.values() if cell.records]
-    layers = [facts["mean_layers"] for facts in speeds if facts["mean_layers"] is not None]
+    cells = row.cells.values()
+    layers = [number for cell in cells if (number := median_over_seeds(cell, "mean_layers")) is not None]
+    depths = {int(number) for cell in cells if (number := median_over_seeds(cell, "num_layers")) is not None}
     return Finding(
         row=row.label,
         is_baseline=is_baseline,
@@ -110,7 +111,7 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
         macro=macro(row),
         compared=compared,
         layers=float(np.mean(layers)) if layers else None,
-        depths=tuple(sorted({int(facts["num_layers"]) for facts in speeds if facts["num_layers"]})),
+        depths=tuple(sorted(depths)),
         relative_time=None if is_baseline else _relative_time(evidence, row),
         compute=compute,
         difference=means.get(row.label),

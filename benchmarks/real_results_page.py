@@ -33,7 +33,7 @@ from analysis.pictures.picture import Picture, render_image
 from analysis.pictures.study_pictures import differences_picture, layers_picture
 from analysis.report import registration
 from analysis.statistics.comparisons import Comparison, compare
-from analysis.statistics.costs import format_time, speed_facts, time_unit
+from analysis.statistics.costs import format_time, median_over_seeds, time_unit
 from analysis.statistics.samples import Place, Scored, resample
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
@@ -280,7 +280,7 @@ def cut_in_words(place: Place, cell: Cell) -> str:
         return ""
     counts = np.bincount(np.concatenate(layers))
     layer, share = int(counts.argmax()), counts.max() / counts.sum()
-    if layer == speed_facts(cell)["num_layers"] or share < NEARLY_ALL:
+    if layer == median_over_seeds(cell, "num_layers") or share < NEARLY_ALL:
         return ""
     return (
         f"**{place[0]} answers {100 * share:.1f} % of the examples at layer {layer}.** On {TASKS[place[1]].title} it "
@@ -342,8 +342,7 @@ def claim_line(evidence: Evidence, task: str, comparisons: list[Comparison], *, 
 
 def runs_all(cell: Cell) -> bool:
     """Whether its models leave out less than a tenth of their layers."""
-    facts = speed_facts(cell)
-    return facts["mean_layers"] > MOST_OF_DEPTH * facts["num_layers"]
+    return median_over_seeds(cell, "mean_layers") > MOST_OF_DEPTH * median_over_seeds(cell, "num_layers")
 
 
 def verdict(found: Comparison, difference: float, claimed: float | None) -> str:

@@ -295,7 +295,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
 def _describe_repeats(repeats: Repeats, compared: Comparison | None) -> dict[str, Entry]:
     return {
         "number_of_searches": WHOLE.entry(len(repeats.confirmed)),
-        "first": POINTS.entry(repeats.medians[0]),
+        "first": POINTS.entry(float(np.median(repeats.confirmed[0]))),
         "all": POINTS.entry(float(np.mean(repeats.scores))),
         "spread": POINTS.entry(repeats.deviation),
         "of_search": POINTS.entry(repeats.search_deviation),

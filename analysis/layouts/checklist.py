@@ -21,7 +21,7 @@ from analysis.layouts.notes import (
     seed_notes,
 )
 from analysis.layouts.table import Entry, Line, Table, text_table
-from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, sum_compute
+from analysis.statistics.costs import SECONDS, median_over_seeds, row_ledger, sum_compute
 from analysis.studies.cells import Cell, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
@@ -171,8 +171,8 @@ def _fill_answers(part: str, found: Mapping[str, Found]) -> dict[str, Answer]:
 
 
 def _describe_parameters(evidence: Evidence) -> str:
-    sizes = {label: speed_facts(cell)["parameters"] for label, cell in evidence.cells}
-    return ", ".join(f"{label} {size:.3g} million" for label, size in sizes.items() if size is not None)
+    sizes = {label: median_over_seeds(cell, "num_parameters") for label, cell in evidence.cells}
+    return ", ".join(f"{label} {size / 1e6:.3g} million" for label, size in sizes.items() if size is not None)
 
 
 def _describe_mean_times(evidence: Evidence) -> str:

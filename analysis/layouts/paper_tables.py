@@ -42,7 +42,7 @@ from analysis.layouts.table import (
     Style,
     Table,
 )
-from analysis.statistics.costs import row_ledger, speed_facts, speed_up, warn_of_unlike_compute
+from analysis.statistics.costs import median_over_seeds, row_ledger, speed_up, warn_of_unlike_compute
 from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell, Row
 from study.facts.record import summarise
@@ -209,13 +209,12 @@ def _make_paper_table(
 def _describe_row(row: Row) -> dict[str, Entry]:
     """Return the entries about the whole row; omit the macro score if one of the eight tasks was not planned."""
     cells = [*row.cells.values()]
-    facts = [speed_facts(cell) for cell in cells]
-    sizes = [own["parameters"] for own in facts if own["parameters"] is not None]
-    millions = float(np.median(sizes)) if sizes else None
+    sizes = [size for cell in cells if (size := median_over_seeds(cell, "num_parameters")) is not None]
+    millions = float(np.median(sizes)) / 1e6 if sizes else None
     entries = {
         "backbone": Entry.from_text(cells[-1].arm.pinned_backbone),
         "parameters_millions": (Style(decimals=3) if millions and millions < 1 else WHOLE).entry(millions),
-        "speed_up": HUNDREDTHS.entry(speed_up(facts)),
+        "speed_up": HUNDREDTHS.entry(speed_up(cells)),
     }
     return entries | ({"macro": POINTS.entry(macro(row))} if row.cells.keys() >= {*PAPER_TASKS} else {})
 

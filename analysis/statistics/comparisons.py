@@ -197,11 +197,6 @@ class Repeats(Scored):
     confirmed: list[list[float]]  # the scores of the confirm trials of each search
 
     @property
-    def medians(self) -> list[float]:
-        """Median score of each search over its seeds, as printed in tables."""
-        return [float(np.median(scores)) for scores in self.confirmed]
-
-    @property
     def deviation(self) -> float:
         """Standard deviation of the searches' mean scores. It includes the variation over seeds."""
         return float(np.std(self.scores, ddof=1))

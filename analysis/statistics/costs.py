@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from msgspec import UNSET
@@ -13,7 +13,7 @@ from analysis.studies.cells import Cell, Row, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import counted
-from study.facts.record import Record, Spent, compute_ledger, count_by_status
+from study.facts.record import Spent, compute_ledger, count_by_status
 from study.plans.resolved_plan import Pretraining
 from trainables.runs.trial import Latency
 
@@ -247,7 +247,7 @@ def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float 
 
 def relative_layers(cell: Cell, other: Cell) -> float | None:
     """Divide the mean layers of `cell` by the mean layers of `other`; return None if either is unknown."""
-    own, theirs = (speed_facts(each)["mean_layers"] for each in (cell, other))
+    own, theirs = (median_over_seeds(each, "mean_layers") for each in (cell, other))
     return own / theirs if own and theirs else None
 
 
@@ -259,26 +259,14 @@ def name_devices(cells: Iterable[Cell]) -> str:
     )
 
 
-def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Return medians over seeds of parameters (in millions), depth and mean layers."""
-
-    def median(value: Callable[[Record], float | None]) -> float | None:
-        numbers = [number for record in cell.records if (number := value(record)) is not None]
-        return float(np.median(numbers)) if numbers else None
-
-    parameters = median(lambda record: record.num_parameters)
-    return {
-        "parameters": None if parameters is None else parameters / 1e6,
-        "num_layers": median(lambda record: record.num_layers),
-        "mean_layers": median(lambda record: record.mean_layers),
-    }
+def median_over_seeds(cell: Cell, field: Literal["num_parameters", "num_layers", "mean_layers"]) -> float | None:
+    """Compute the median of a record's field over the cell's seeds; return None if no record has it."""
+    numbers = [number for record in cell.records if (number := getattr(record, field)) is not None]
+    return float(np.median(numbers)) if numbers else None
 
 
-def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Divide the total depth by the total mean layers of the cells that have both; return None if there are none.
-
-    Args:
-        facts: `speed_facts` of each cell.
-    """
-    pairs = [(cell["num_layers"], cell["mean_layers"]) for cell in facts if cell["num_layers"] and cell["mean_layers"]]
+def speed_up(cells: Iterable[Cell]) -> float | None:
+    """Divide the total depth by the total mean layers of the cells that have both; return None if there are none."""
+    numbers = [(median_over_seeds(cell, "num_layers"), median_over_seeds(cell, "mean_layers")) for cell in cells]
+    pairs = [(depth, run) for depth, run in numbers if depth and run]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

@@ -25,7 +25,6 @@ class Verdict:
     low: float
     high: float
     word: Word
-    published_spread: Literal["printed", "ours"]  # source of the published number's standard deviation over seeds
 
 
 class PublishedStatistic(NamedTuple):
@@ -76,13 +75,7 @@ def verdict(
     of_searches = [] if search is None else [Variance(2 * search.value, search.freedom)]
     variances = [*_variances(our_scores, published, published_deviation), *of_searches]
     test = paired_test(float(ours) - published_value, variances)
-    return Verdict(
-        difference=test.difference,
-        low=test.low,
-        high=test.high,
-        word=_word(test, knows_search=search is not None),
-        published_spread="ours" if published_deviation is None else "printed",
-    )
+    return Verdict(test.difference, test.low, test.high, _word(test, knows_search=search is not None))
 
 
 def read_statistic(text: str) -> PublishedStatistic | None:
