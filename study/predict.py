@@ -300,7 +300,7 @@ def choose_model(folder: Path, choice: ModelChoice) -> Record:
 
 
 def list_best_records(progress: StudyProgress) -> list[Record]:
-    """For each arm, list the record of the best completed confirm trial. Arms that repeat a search are left out.
+    """Return the record of each arm's best completed confirm trial. Arms that repeat a search are left out.
 
     Raises:
         ValueError: if no confirm trial is completed.

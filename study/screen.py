@@ -231,7 +231,7 @@ def can_redraw(console: Console) -> bool:
 
 @contextmanager
 def show_waiting(task: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
-    """Show `waiting for TASK` as an animated line during the context. The yielded function removes the line earlier.
+    """Show `waiting for TASK` as an animated line during the context. The yielded function removes the line.
 
     Nothing is shown if `output` is not a terminal that can overwrite lines.
     """

@@ -159,7 +159,7 @@ def read_progress(folder: Path) -> StudyProgress:
 
 
 def collect_status(progress: StudyProgress, folder: Path) -> Status:
-    """Collect the status of a study. The lock in the study's folder shows whether a launch is running the study."""
+    """Collect the status of the study in `folder`."""
     facts, holder = progress.facts, find_lock_holder(folder)
     steps = read_steps(folder) if holder else {}  # if no launch holds the lock, a killed launch left the file
     failed = [f"{name_trial(record)}: {record.error}" for record in progress.failures]

@@ -248,7 +248,7 @@ def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
     """List the forbidden changes between two plans of a study, with the earlier and the later value of each.
 
-    Arms in `settled` must not change, because they have trials. If `settled` is None, no arm may change.
+    Arms in `settled` must not change. If `settled` is None, no arm may change.
     """
     changed = list_changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()

@@ -211,7 +211,7 @@ def _convert_interval(value: Value | Interval) -> Value:
 
 
 def convert_option(kind: Any, value: Value, *, named: str) -> Any:
-    """Convert the value of an option to the type of a field.
+    """Convert an option's value to `kind`, the type of a field.
 
     Raises:
         ValueError: the field cannot hold the value; the message begins with `named`, the name of the option.

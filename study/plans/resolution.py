@@ -332,7 +332,7 @@ def _repeat_arm(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
 
 
 def fits(method: str, backbone: str) -> bool:
-    """Check if a method supports a backbone; some methods support only backbones of certain families."""
+    """Check if a method supports the family of a backbone."""
     families = search_spaces.load(method).families
     return not families or find_family(backbone) in families
 

@@ -187,7 +187,7 @@ class Arm(Typed, frozen=True, kw_only=True):
         return (*self.space, *self.exit_settings)
 
     def list_values(self, name: str) -> list[Value]:
-        """List all choices or both ends of a tuned field, or the single value of a fixed field."""
+        """List the choices or both ends of a tuned field, or the value of a fixed field."""
         return self.space[name].extremes if name in self.space else [self.fixed[name]]
 
     def find_most(self, name: str) -> int:
@@ -231,7 +231,7 @@ class Protocol(Typed, frozen=True, kw_only=True):
 
 
 class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
-    """A plan together with the arms and protocol that follow from it."""
+    """A plan with its arms and its protocol."""
 
     asked: Plan
     arms: tuple[Arm, ...]

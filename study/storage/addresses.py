@@ -234,7 +234,7 @@ _FILE = "a file in a writable folder"
 
 
 def check_file(option: str, path: Path) -> None:
-    """Check that a file can be written at `path`, which may be an existing file."""
+    """Check that a file can be written at `path`. The file may exist."""
     if path.exists() and not path.is_file():
         raise ValueError(f"{option} {path} is not a file; allowed: {_FILE}")
     _check_within(path.parent, f"{option} {path}", allowed=_FILE)

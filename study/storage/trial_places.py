@@ -174,7 +174,7 @@ class TrialObjects:
 
     @contextmanager
     def work(self) -> Iterator[Path]:
-        """Yield a temporary folder with the newest complete state, or an empty one if there is no state."""
+        """Yield a temporary folder, which contains the newest complete state if there is one."""
         with tempfile.TemporaryDirectory(prefix="glue-exit-study-") as temporary:
             folder = Path(temporary) / "trial"
             folder.mkdir()
