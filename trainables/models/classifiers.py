@@ -141,7 +141,7 @@ class LearnedExitModel(PoolerPerLayer):
 
         In even steps, `task_loss` is the last layer's loss. In odd steps, it is the sum of all other layers' losses.
         `exit_loss` is the mean squared difference between u and `wrong`. In each step, Adam updates all classifiers,
-        even those without a loss, because their gradients are zeros (modeling_highway_bert.py:382-411).
+        because those without a loss get zero gradients (modeling_highway_bert.py:382-411).
         """
         logits, exit_logits = self.heads(batch)
         assert exit_logits is not None

@@ -179,8 +179,8 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may exit.
 
-        In a large batch, the layer's second half may run on the first tokens only. The returned function then runs it
-        on all tokens of the examples that stay.
+        In a large batch, the layer's second half may run on the first tokens only. The returned function then runs
+        the second half on all tokens of the examples that stay.
 
         Returns:
             The first tokens' states, and a function that computes all states of the examples that stay.

@@ -22,7 +22,7 @@ from trainables.models.early_exit import Batch
 class Totals:
     """Counts over a whole batch.
 
-    The loss of each part is a sum divided by a count. The losses of all parts then add up to the batch's mean loss.
+    Each part of the batch divides its summed loss by such a count. The parts' losses then add up to the mean loss.
     """
 
     predictions: int  # masked tokens

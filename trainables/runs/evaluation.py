@@ -196,8 +196,8 @@ def select_exit(
       score is this score. If all settings run more layers, the setting with the fewest layers is chosen. The selection
       score is then the score of layer 6, as if every example exited there.
     * `area`: the setting with the best score is chosen. The selection score is the mean score over the Pareto front,
-      from one layer to all layers. It is the front of all exit settings and all single layers. (castorini/berxit at
-      1fb2162, plotting/auc.py:57-95, compares two curves by the area between them.)
+      from one layer to all layers. The front is computed from all exit settings and all single layers.
+      (castorini/berxit at 1fb2162, plotting/auc.py:57-95, compares two curves by the area between them.)
 
     If the model cannot exit early, the selection score is always the model's score.
 
