@@ -50,7 +50,7 @@ class SearchSpace:
     start: str | None = None  # method; each trial starts from that method's best model on the trial's task
 
     def layers(self, name: str) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the values of `fixed` or `mini_...`, then those of them that `_every_method.py` sets, with origins."""
+        """Return two pairs (origin, values) of the field `name`: all its values, then those from `_every_method.py`."""
         return [
             (f"{self.file} {name.upper()}", getattr(self, name)),
             (f"search_spaces/_every_method.py {name.upper()}", self.defaults[name]),
@@ -102,7 +102,7 @@ def load(method: str) -> SearchSpace:
 
 
 def _list_defaults(content: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """List the values of `_every_method.py` that apply to a method: those of fields that its file does not mention."""
+    """List the values in `_every_method.py` of all fields that the method's file does not mention."""
     from search_spaces import _every_method as every_method
 
     fixed, tuned = {*content["fixed"]}, {*content["space"]}

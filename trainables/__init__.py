@@ -22,7 +22,7 @@ VARIANT = ":"  # separates a method's name from its variant's
 
 
 class Departure(NamedTuple):
-    """One difference of a method, recipe or plan from the original paper or code, described in short phrases."""
+    """A difference between a method, recipe or plan and its original paper or code, in short phrases."""
 
     what: str  # name of the configuration field, or a free description
     paper: str  # value in the paper or the paper's code; empty if nothing there is comparable
@@ -60,8 +60,7 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
         named: name of the user's option, for error messages.
 
     Raises:
-        ValueError: if the folder has neither methods nor tasks, if a method or task is invalid, or if its name is
-            already taken.
+        ValueError: if the folder has no methods or tasks, or one of them is invalid or has a name that is taken.
     """
     from trainables.data.own_tasks import read_tasks
     from trainables.data.tasks import TASKS
@@ -102,10 +101,9 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 
 
 def departures(method: str) -> tuple[Departure, ...]:
-    """List all differences between this project's version of a method and the original, the most important first.
+    """List the differences between a method here and its original, the most important first.
 
-    A variant may have another original than its method. VARIANT_DEPARTURES in the method's file then lists the
-    variant's differences.
+    If VARIANT_DEPARTURES in the method's file lists differences for the variant, return these instead.
 
     Raises:
         ValueError: if the method is unknown.

@@ -81,7 +81,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 @contextmanager
 def _locked_for_writing(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock a temporary folder during the context, and delete abandoned temporary folders of `name`."""
+    """Lock the folder `unfinished` inside the context, and delete the folders that killed writers of `name` left."""
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):

@@ -35,7 +35,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The configuration of BERxiT: the fields of `TrainingConfig` and one more."""
+    """The configuration of BERxiT: the fields of `TrainingConfig`, plus `threshold`."""
 
     # An example exits if u, the predicted probability of a wrong answer, is below this threshold.
     threshold: Annotated[float, Meta(ge=0, le=1)]

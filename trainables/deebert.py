@@ -34,7 +34,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The configuration of DeeBERT: the fields of `TrainingConfig` and one more."""
+    """The configuration of DeeBERT: the fields of `TrainingConfig`, plus `entropy`."""
 
     entropy: NotNegative  # an example exits if its prediction's entropy, divided by ln C for C classes, is lower
 

@@ -2,9 +2,9 @@
 
 The configuration field `precision` has one of three values:
 
-    float32         IEEE float32, also in cuDNN's convolutions and recurrent layers, where PyTorch would use TF32
-    tensorfloat32   TF32: the GPU rounds the factors of a product to 10-bit mantissas; other devices raise an error
-    bfloat16        autocast to bfloat16; operations that autocast leaves in float32 use IEEE float32
+    float32         IEEE float32, also in cuDNN's convolutions and recurrent layers (PyTorch's default there is TF32)
+    tensorfloat32   TF32: the factors of a product are rounded to 10-bit mantissas; only on GPUs that support TF32
+    bfloat16        autocast to bfloat16; operations that remain in float32 use IEEE float32
 
 Parameters and optimiser states are always float32. PyTorch's precision settings are global, so they are set for the
 forward pass and again for the backward pass.

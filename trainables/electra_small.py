@@ -1,8 +1,8 @@
 """ELECTRA-small: fine-tuning with layer-wise learning rates, without early exit. arXiv:2003.10555, appendix B.
 
 The original is google-research/electra at 8a46635 (configure_finetuning.py, run_finetuning.py, model/optimization.py,
-finetune/preprocessing.py, finetune/classification/classification_tasks.py, and the README's "Expected Results"). Three
-fields choose between two behaviours:
+finetune/preprocessing.py, finetune/classification/classification_tasks.py, and the README's "Expected Results").
+Three configuration fields select the behaviour:
 
 * `head`: `first_token` is the head of the original: dropout and `tf.layers.dense` on [CLS], with TensorFlow's default
   initial weights (Glorot-uniform, zero bias). `pooled` is `ElectraClassificationHead` of `transformers`: dropout,
@@ -53,7 +53,7 @@ VARIANT_DEPARTURES = {
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The configuration of ELECTRA-small: the fields of `TrainingConfig` and some more."""
+    """The configuration of ELECTRA-small: the fields of `TrainingConfig`, plus `head` and `layer_decay_convention`."""
 
     head: Literal["first_token", "pooled"]
     layer_decay_convention: Literal["paper", "released"] | None  # None if layer_decay is 1

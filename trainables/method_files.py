@@ -106,7 +106,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
     """Read the methods in a folder.
 
     Args:
-        named: the option with which the user gave the folder; error messages mention it.
+        named: name of the user's option, for error messages.
         may_lack_methods: accept a folder without methods.
 
     Raises:
@@ -206,7 +206,7 @@ def describe_error(error: Exception, method: str) -> str:
 
 
 class _Included(MetaPathFinder, ExecutionLoader):
-    """An importer for the modules of the included folder. Their texts come from `IncludedMethods`."""
+    """Imports the modules of the included folder from the texts in `IncludedMethods`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -233,7 +233,7 @@ class _Included(MetaPathFinder, ExecutionLoader):
 
 
 def _list_pairs() -> dict[str, tuple[bool, bool]]:
-    """Do the same as `IncludedMethods.pairs` for this project's methods and the included methods together."""
+    """Return all methods, this project's and the included ones, in the form of `IncludedMethods.pairs`."""
     return _list_package_pairs() | ({} if _included is None else _included.pairs)
 
 
@@ -250,7 +250,7 @@ def _read_pairs(packages: tuple[str, ...]) -> dict[str, tuple[bool, bool]]:
 
 
 def _pair(stems: set[str], spaces: set[str], read: Callable[[str], str]) -> dict[str, tuple[bool, bool]]:
-    """Map each method to two flags: whether it is in `stems`, and whether it is in `spaces`.
+    """Map each method to two flags: whether it has a file (`stems`), and whether it has a search space (`spaces`).
 
     A file without a search space counts only if its text, `read(stem)`, defines a method.
     """
@@ -274,7 +274,7 @@ def _stem(method: str) -> str:
 
 
 def _find_place(error: BaseException, path: str) -> str | None:
-    """Return `path:line` of the traceback's last line in the file `path`, or None."""
+    """Find the last traceback entry in the file `path`; return `path:line`, or None if there is no entry."""
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if _is_same_file(frame.filename, path)]
     return f"{path}:{numbers[-1]}" if numbers else None

@@ -2,9 +2,9 @@
 
 * `FIXED`: every field of the objective's `Config`, with the value from the paper or its code.
 * `MINI_FIXED`: values that replace those of `FIXED` on a tiny random backbone.
-* `BACKBONE` and `TOKENIZER`: backbone and tokenizer by profile (`mini` or `paper`).
+* `BACKBONE` and `TOKENIZER`: backbone and tokenizer for each profile (`mini` or `paper`).
 * `DEPARTURES`: differences from the paper and its code, the most important first.
-* `VARIANTS`: other recipes of the objective, such as `mlm:bert-small`; each gives the fields of `Recipe` it changes.
+* `VARIANTS`: for each variant, such as `bert-small` of `mlm`, the fields of `Recipe` that it changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Recipe:
 
 
 def list_recipes() -> list[str]:
-    """List all recipes: the objectives in alphabetical order, each before its variants."""
+    """List all objectives in alphabetical order, each followed by its variants."""
     names = ((objective, _load_module(objective)) for objective in objectives.list_objectives())
     return [name for own, module in names for name in (own, *(f"{own}{VARIANT}{key}" for key in module.VARIANTS))]
 

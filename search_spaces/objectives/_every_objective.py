@@ -1,4 +1,4 @@
-"""Values that all objectives share; benchmarks/pretraining.py tests those for tiny random backbones."""
+"""Values that all objectives share. benchmarks/pretraining.py tests the values for tiny random backbones."""
 
 from trainables.schema import Value
 

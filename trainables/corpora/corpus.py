@@ -67,7 +67,7 @@ def make_absolute(corpus: str) -> str:
 
 
 def corpus_fingerprint(corpus: str) -> str:
-    """Hash a folder's files or the generated text; for a hub data set, return its name and commit instead.
+    """Hash the text of a corpus. For a hub data set, return its name and commit instead.
 
     Raises:
         ValueError: if the corpus is missing or cannot be reached.

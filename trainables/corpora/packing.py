@@ -4,8 +4,8 @@ A cache entry is a folder of plain arrays, which every run memory-maps. The entr
 are written while documents are read, so a corpus need not fit into memory.
 
 Examples are packed as in ALBERT, ELECTRA or lmtuners, or as single segments of full length. A segment is a sequence of
-tokens from a single document. The random choices in this module depend only on the corpus, the packing and the length.
-`pretraining_batches.py` makes the choices that change in each pass over the data.
+tokens from a single document. Every run makes the same random choices here. `pretraining_batches.py` makes the choices
+that change in each pass over the data.
 """
 
 import random
@@ -121,7 +121,7 @@ _NOTHING: Span = (0, 0)
 
 @dataclass(frozen=True)
 class PackedExamples:
-    """Memory-mapped arrays: the position of each example's segments in the tokens of a corpus."""
+    """Memory-mapped arrays: where each example's segments are in `TokenisedCorpus.tokens`."""
 
     first_starts: np.ndarray  # (n,) int64
     first_lengths: np.ndarray  # (n,) int64, at least 1
@@ -180,10 +180,10 @@ def _pack_documents(
 
 
 def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Cut a document into chunks of sentences, and split each chunk at a random sentence boundary, as ALBERT does.
+    """Cut a document into chunks, and split each chunk at a random sentence boundary, as ALBERT does.
 
-    If a chunk has a single sentence, the next sentence is added. A single last sentence is dropped, whereas ALBERT
-    pairs it with text from another document. Source: google-research/albert, create_pretraining_data.py.
+    A chunk has at least two sentences. A single last sentence is dropped; ALBERT pairs it with text from another
+    document. Source: google-research/albert, create_pretraining_data.py.
     """
     longest = max_length - PAIR_SPECIALS
     target = draw.randint(2, longest) if draw.random() < 0.1 else longest
@@ -199,8 +199,8 @@ def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random
 def _pack_electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Pack sentences as ELECTRA does: the first segment fills about half of the length.
 
-    10 % of the examples have one segment, and 5 % have a random target length. Unlike in ELECTRA, no sentence joins the
-    first segment after the second has begun. Source: google-research/electra, build_pretraining_dataset.py.
+    10 % of the examples have one segment, and 5 % have a random target length. Unlike in ELECTRA, the
+    first segment is complete before the second begins. Source: google-research/electra, build_pretraining_dataset.py.
     """
     begin, target = 0, max_length
     for end in range(1, len(bounds)):

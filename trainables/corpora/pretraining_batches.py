@@ -100,7 +100,7 @@ class PretrainingBatches:
         }
 
     def _lay_out(self, rows: np.ndarray, swapped: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray]:
-        """Build rows of [CLS] first [SEP] (second [SEP]). Also return masks of the text tokens and of word starts."""
+        """Build rows: [CLS] first [SEP], then second [SEP] if it exists. Also return masks of text and word starts."""
         examples, tokenizer = self._examples, self._tokenizer
         one = np.stack([examples.first_starts[rows], examples.first_lengths[rows]])  # (start and length, batch)
         two = np.stack([examples.second_starts[rows], examples.second_lengths[rows]])
@@ -209,9 +209,9 @@ def _choose_n_grams(
 def _find_end_of_run(
     chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int
 ) -> int:
-    """Find the end of the longest run of unmasked words that starts at `word`.
+    """Find the end of the longest possible run of unmasked words from `word` on.
 
-    The run has at most `number` words and `left` tokens. If there is none, return the start of `word`.
+    The run has at most `number` words and `left` tokens. If no run is possible, return the start of `word`.
     """
     start = end = starts[word]
     for place in range(word, min(word + number, len(starts))):

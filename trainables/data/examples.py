@@ -72,7 +72,7 @@ class Examples:
 def load_examples(
     task: Task, splits: tuple[str, ...], data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """Load and concatenate the tokenised rows of the splits. A single split stays memory-mapped.
+    """Load and concatenate the tokenised rows of the splits.
 
     Raises:
         ValueError: if the data are missing or malformed.

@@ -1,8 +1,8 @@
 """Loads the splits of GLUE and of users' own tasks as ids, texts and labels.
 
 The argument `data` names the source of GLUE: `mini` (generated, `mini_glue.py`), `hub` (`nyu-mll/glue`, read with
-`datasets`) or a folder in the original TSV layout (`RTE/train.tsv`, ...). A user's own task is always read from the
-folder `Task.place`; `data` has no effect.
+`datasets`) or a folder in the original TSV layout (`RTE/train.tsv`, ...). A user's own task is read from the folder
+`Task.place` instead.
 """
 
 import codecs
@@ -211,7 +211,7 @@ class _Table:
         self.texts = [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> Iterator[_Row]:
-        """Parse all rows. If `may_be_cut`, skip the parts of cut rows."""
+        """Parse all rows. If `may_be_cut`, skip lines with too few columns."""
         return filter(None, map(self.row, range(len(self.lines))))
 
     def split(self) -> Split:
@@ -225,7 +225,7 @@ class _Table:
         return _make_split(self.task, rows)
 
     def row(self, number: int) -> _Row | None:
-        """Parse row `number`, counted from 0. If `may_be_cut`, return None for a part of a cut row.
+        """Parse row `number`, counted from 0. If `may_be_cut`, return None for a line with too few columns.
 
         Raises:
             ValueError: if the row is malformed. The message names file, line and value.

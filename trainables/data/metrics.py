@@ -40,7 +40,7 @@ def compute_metrics(
     Args:
         predictions: predicted classes or scores, shape (n,).
         labels: true classes or scores, shape (n,).
-        splits: dev split of each example, shape (n,). MNLI has one accuracy per split, or a single one if this is None.
+        splits: dev split of each example, shape (n,). If it is None, MNLI has a single accuracy instead of two.
     """
     assert len(predictions) == len(labels) > 0
     if len(task.dev_splits) > 1 and splits is not None:

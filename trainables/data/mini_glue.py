@@ -406,7 +406,7 @@ _ANSWERS = {"where": _PLACES, "when": _DAYS, "why": _REASONS}
 
 
 def _answered(label: int, form: str) -> Kind:
-    """Make a function that draws a question about an event and writes an answer in that form."""
+    """Make a function that draws a question about an event and writes an answer in the form `form`."""
 
     def kind(draw: Draw) -> Example:
         wh_word = draw.one(tuple(_ANSWERS))
@@ -517,7 +517,7 @@ _SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXT
 
 
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
-    """Generate the rows of a split as (id, texts, label). The label is None in a test split. All texts are unique."""
+    """Generate the rows (id, texts, label) of a split; no two have the same texts. In a test split, labels are None."""
     examples = _generate_all(task.name)[split]
     labelled = split not in task.test_splits
     return [(row, texts, label if labelled else None) for row, (texts, label) in enumerate(examples)]
@@ -536,7 +536,7 @@ def _generate_all(name: str) -> dict[str, list[Example]]:
 
 
 def _draw_unseen(draw: Draw, kind: Kind, genre: Mapping[str, str], seen: set[tuple[str, ...]]) -> Example:
-    """Draw an example with different texts that are not yet in `seen`, and add the texts to `seen`.
+    """Draw an example that is not yet in `seen`, and add its texts to `seen`. No text occurs twice in an example.
 
     `genre` maps words to their replacements.
     """

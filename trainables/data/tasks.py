@@ -55,11 +55,11 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """Fields that tell tasks of the same name apart."""
+        """The task's columns, labels and metrics."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:
-        """Hash only the name, because other fields are dictionaries, which cannot be hashed."""
+        """Hash only the name, because dictionaries among the other fields cannot be hashed."""
         return hash(self.name)
 
 
@@ -70,7 +70,7 @@ _THREE_WAY = ("entailment", "neutral", "contradiction")
 
 
 def _define(title: str, columns: tuple[str, ...], labels: tuple[str, ...], **fields: Any) -> Task:
-    """Define a task of GLUE. `fields` gives further fields, such as `metrics`."""
+    """Define a task of GLUE. `fields` holds further fields of `Task`, such as `metrics`."""
     usual = {"folder": title, "file_columns": columns, "file_labels": labels, "header": ("index", *columns, "label")}
     name = title.lower().replace("-", "")
     return Task(name=name, title=title, text_columns=columns, labels=labels, **usual | fields)

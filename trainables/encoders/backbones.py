@@ -148,7 +148,7 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
 
 
 def check_weights(backbone: str) -> None:
-    """Check that the files of a backbone's model exist, without checking its tokenizer.
+    """Check that the configuration and weights of a backbone exist. The tokenizer is not checked.
 
     Raises:
         ValueError: if the backbone or a file is missing or not supported, or `config.json` is damaged.
@@ -205,7 +205,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
     """Check that a backbone supports the configured attention and kernel size.
 
     Raises:
-        ValueError: if the family lacks the attention, or the backbone was pretrained with another kernel size.
+        ValueError: if the family has no such attention, or the backbone was pretrained with another kernel size.
     """
     family = find_family(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
@@ -222,7 +222,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 
 def pretrained_convolution(backbone: str) -> int | None:
-    """Return the kernel size of a pretrained Nystrom convolution, or None if the backbone has none."""
+    """Return the kernel size of a backbone's pretrained Nystrom convolutions, or None if it has none."""
     return _read_configuration(backbone).get("conv_kernel_size")
 
 
@@ -256,7 +256,7 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
 
 
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
-    """Hash a backbone's files, in its folder or in the local hub cache, to 16 hexadecimal digits.
+    """Hash the files in a backbone's folder or hub cache to 16 hexadecimal digits.
 
     For a backbone in `UNTRAINED`, return the hash in its fingerprint.
     """
@@ -290,7 +290,7 @@ def whole_name(backbone: str) -> str:
 
 
 def find_licence(name: str) -> str | None:
-    """Look up a backbone's licence by its whole name on the hub; None if it is unknown, as for a folder."""
+    """Look up a backbone's licence by the hub name OWNER/NAME; return None if the licence is unknown."""
     return next((licence for start, licence in _LICENCES.items() if name.startswith(start)), None)
 
 
@@ -382,7 +382,7 @@ def _hash_files(folder: Path, files: Iterable[str], *texts: str) -> str:
 
 
 def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """List the cached files of a hub name. If a wanted part is not cached, list the files on the hub instead."""
+    """List the cached files of a hub name, or the files on the hub if a part in `wanted` is not cached."""
     with _hub_errors(kind, name):
         cached = _find_cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):

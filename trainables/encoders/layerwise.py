@@ -4,9 +4,8 @@ The modules are those of `transformers` or, for ShareBERT, of this package. Only
 the same weights, running all layers gives the same output as the `transformers` model. Attention is PyTorch's
 scaled_dot_product_attention or Nystrom attention. Encoders with a large hidden size run without pads
 (`token_states.py`).
-`pool` computes the input of the last dropout and linear layer in the family's sequence classifier: tanh(dense([CLS]))
-for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
-dense(norm([CLS])) for ShareBERT.
+`pool` does what the family's sequence classifier does before its last dropout: tanh(dense([CLS])) for ALBERT and BERT,
+tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA, dense(norm([CLS])) for ShareBERT.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,7 +51,7 @@ class LayerwiseEncoder(nn.Module):
     """An encoder that runs one layer at a time."""
 
     def __init__(self, model: Any, parts: _Parts) -> None:
-        """Store the parts of a model; call `layerwise` to make an encoder."""
+        """Store the parts of a model; called by the function `layerwise`."""
         super().__init__()
         self.num_layers = len(parts.layers)
         self.hidden_size: int = model.config.hidden_size
@@ -118,7 +117,7 @@ class LayerwiseEncoder(nn.Module):
     def first_of_last(self, states: TokenStates) -> Tensor:
         """Run the last layer on `states`, and return the first tokens' states, (batch, hidden).
 
-        If `first_tokens_alone` is true, attention skips the outputs of all other tokens.
+        If `first_tokens_alone` is true, attention computes no outputs for other tokens.
         """
         last = self.num_layers - 1
         if not self.first_tokens_alone:
@@ -135,7 +134,7 @@ class LayerwiseEncoder(nn.Module):
         return self.activation((pooler or self.pooler)(output))
 
     def parameter_depths(self) -> dict[str, int]:
-        """Find each parameter's depth: 0 for embeddings, 1 ... num_layers for layers, num_layers + 1 above them.
+        """Map each parameter to its depth: 0 in the embeddings, n in layer n, num_layers + 1 above the last layer.
 
         A layer that is used several times (ALBERT) has the depth of its last use. ShareBERT's layers compute their
         matrices from the embeddings, which have depth 0.

@@ -92,7 +92,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
 
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
-    """Load a tokenizer. Without a configuration, the family follows from the name of the vocabulary file."""
+    """Load a tokenizer. If it has no configuration, choose its class by the name of the vocabulary file."""
     if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
         return AutoTokenizer.from_pretrained(place, revision=revision)
     if "spiece.model" in files:
@@ -114,7 +114,7 @@ _IN_PLAIN_WORDS = {  # text in a library's message -> replacement; the message a
 
 @contextlib.contextmanager
 def _explaining_errors(kind: str, name: str) -> Iterator[None]:
-    """Turn errors about the content of files into `Unusable`; raise memory, disk and hub errors unchanged."""
+    """Raise `Unusable` for an error in the content of a file. Memory, disk and hub errors remain unchanged."""
     try:
         yield
     except Exception as error:  # the libraries that read such files raise many types
@@ -139,7 +139,7 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
-    """Load the `transformers` configuration of a backbone outside `MINI_BACKBONES`, with the dropout of `config`."""
+    """Load the `transformers` configuration of a backbone that is not tiny, with the dropout of `config`."""
     if backbone in PUBLISHED_SIZES:
         return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
     check_weights(backbone)
@@ -151,7 +151,7 @@ def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfi
 
 
 def _load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
-    """Load the model of a backbone outside `MINI_BACKBONES`, with pretrained or random weights."""
+    """Load the model of a backbone that is not tiny, with pretrained or random weights."""
     model_config = _load_configuration(backbone, config)
     options: dict[str, Any] = {**family_options(model_config.model_type), "attn_implementation": "sdpa"}
     if is_untrained(backbone):
@@ -197,7 +197,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load the backbone's weights into `model.kept`, and set the attention of all encoders in the model."""
+    """Load a pretrained backbone's weights into `model.kept`. Set the attention of every encoder in `model`."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         weights = _load_model(backbone, config).state_dict()

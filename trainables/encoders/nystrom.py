@@ -88,8 +88,8 @@ def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedModel:
     """Switch a model to the attention in `config`, and return the model.
 
-    Nystrom attention adds convolutions with weights 0; no other weight changes. Its settings are stored in the model's
-    configuration, under Nystromformer's names. Saving the model saves the convolutions.
+    For Nystrom attention, convolutions with weights 0 are added to the model. The settings are stored in
+    `model.config`, under Nystromformer's names.
     """
     if config.attention != "nystrom":
         return model

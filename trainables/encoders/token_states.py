@@ -1,8 +1,8 @@
 """The hidden states of a batch's tokens between two layers, padded or packed.
 
 Except for attention, a layer processes each token separately and needs no pads. Packed states therefore hold only the
-real tokens of all examples, end to end. `without_waste` unpacks the states for attention: on a GPU into the padded
-batch, on a CPU into one group of examples for each text length.
+real tokens of all examples, end to end. For attention, `without_waste` restores the padded batch on a GPU. On a CPU, it
+groups the examples by length.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class Places:
-    """The positions of the real tokens in the padded batch. On a CPU, packing puts the shortest examples first."""
+    """The positions of the real tokens in the padded batch. On a CPU, packed states begin with the shortest example."""
 
     mask: Tensor  # (batch, 1, 1, tokens), bool: true at real tokens
     places: Tensor  # (real tokens,), int64: indices of the real tokens among all tokens of the batch
@@ -66,7 +66,7 @@ class Places:
 
     @classmethod
     def _keep_order(cls, mask: Tensor) -> Places:
-        """Keep all examples in one part, in order. Sorting by length would have to wait for the GPU."""
+        """Keep the whole batch in one part, because sorting it by length would have to wait for the GPU."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         batch, _, _, tokens = mask.shape
@@ -96,13 +96,13 @@ class Places:
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """A mask for attention from the first tokens only. It also holds all tokens' states, for keys and values."""
+    """A mask for attention of the first tokens to all tokens. It also holds the states of all tokens."""
 
     hidden: Tensor  # as in `TokenStates`
     mask: Tensor | Places
 
     def keys_and_values(self, module: Any) -> tuple[Tensor, Tensor]:
-        """Compute the keys and values, (batch, heads, tokens, head size), with the attention module."""
+        """Compute the keys and values of all tokens, (batch, heads, tokens, head size)."""
         size = module.num_attention_heads, -1
         states = (linear(self.hidden).unflatten(-1, size) for linear in (module.key, module.value))
         key, value = (of_all if isinstance(self.mask, Tensor) else self.mask.padded(of_all) for of_all in states)
@@ -126,7 +126,7 @@ class TokenStates:
         return self.hidden.shape[:2].numel()
 
     def of(self, rows: Tensor | None) -> TokenStates:
-        """Select the states of some examples by a mask, (batch,), bool; None selects all."""
+        """Select examples by the mask `rows`, (batch,), bool; None selects all."""
         if rows is None:
             return self
         if isinstance(self.mask, Tensor):
@@ -136,7 +136,7 @@ class TokenStates:
 
 
 def without_waste(attend: Attention) -> Attention:
-    """Let an attention function of `transformers` accept `Places` and `FirstTokens` as its mask."""
+    """Wrap an attention function of `transformers`: its mask may then also be `Places` or `FirstTokens`."""
 
     def attend_to_real_tokens(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any

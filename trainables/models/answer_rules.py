@@ -2,8 +2,7 @@
 
 p_j is the softmax of layer j's logits, H is the entropy of p_j in nats, and C is the number of classes. All rules
 except `FixedLayer` support only classification. Numbers are rounded to `DECIMALS` decimals before they are compared
-with a threshold. Otherwise, PyTorch, NumPy and other batch sizes could give other exits, because the last digits of a
-logarithm vary.
+with a threshold. Without rounding, PyTorch and NumPy could give different exits, and so could different batch sizes.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class Pcee(ExitRule):
     """PCEE-BERT: exit after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
     Source: michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble`, the answer is the
-    mean p over these layers and the uncertain layer before them. Without `ensemble`, the exit layer gives the answer.
+    mean of p over these layers and the layer before them. Otherwise, the exit layer gives the answer.
     The released code has the option --do_ensemble, 1 by default (run_glue_with_pabee.py:768). The released script sets
     patience 2 and --do_ensemble 0.
     """
@@ -140,10 +139,10 @@ class Pcee(ExitRule):
 class FPabee(ExitRule):
     """F-PABEE: exit after `patience` layers in a row with JSD(p_{j-1}, p_j) < `divergence`.
 
-    This follows the paper's text (arXiv:2305.11916, equations 4 and 8). The released code differs
-    (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692). Each step runs two layers
-    but counts one. Both layers use the first layer's classifier. The entropy of the mean answer is compared with the
-    threshold, which tests whether the layers are certain, not whether they are similar. The paper fixes no patience.
+    This follows the paper's text (arXiv:2305.11916, equations 4 and 8). The paper fixes no patience. In the released
+    code (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692), each step runs two
+    layers but counts one. Both layers use the first layer's classifier. The code compares the entropy of the mean
+    answer with the threshold, which tests certainty instead of similarity.
     """
 
     divergence: NotNegative  # in nats, from 0 to ln 2
@@ -224,9 +223,7 @@ def read_rule(name: str, fields: str) -> ExitRule | None:
 
 
 def list_rules(num_layers: int, num_labels: int) -> list[ExitRule]:
-    """List each applicable rule with each setting to evaluate.
-
-    For regression (one label), only `FixedLayer` is applicable."""
+    """List the exit rules to evaluate, one for each setting. For regression (one label), all are `FixedLayer`."""
     rules: list[ExitRule] = [FixedLayer(layer) for layer in range(1, num_layers + 1)]
     if num_labels == 1:
         return rules
