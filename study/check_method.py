@@ -48,7 +48,7 @@ def run(options: Options) -> int:
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """For each rule that is checked, yield the rule's description and the method's fault (None if the rule holds).
+    """Check a method against each rule. Yield the rule's description, and the fault (None if the rule holds).
 
     The rules that need a model are checked only if the method's files break no rule.
     """
@@ -82,7 +82,7 @@ def _check_model(method: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _find_fault(method: str, check_rule: Callable[[], object]) -> str | None:
-    """Call `check_rule` and describe the fault that it returns or raises; return None if there is no fault.
+    """Describe the fault that `check_rule` returns or raises; return None if there is no fault.
 
     The description of an exception begins with the file and the line number.
     """

@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
     """
 
     def __init__(self, kind: type[T], command: str, description: str, *, epilog: str | None = None) -> None:
-        """Build the parser. `command` is the name of a program, or of a module that is run with `python -m`."""
+        """Build the parser. `command` is a program's name, or a module's name such as `study.launch`."""
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
@@ -232,7 +232,7 @@ def _read_number(text: str) -> int | float | str:
 def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
     """Suggest an option of this command for the unknown option `unknown[0]`.
 
-    If the option is a field, or a field's name in another program, suggest the option for this field: `; here,
+    If the name means a field, here or in other programs, suggest the option for the field: `; here,
     --num_train_epochs is --epochs 3`. Otherwise suggest an option with a similar name.
     """
     flag, _, value = unknown[0].partition("=")
@@ -342,10 +342,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """Check whether the reader of standard output is gone.
-
-    A BrokenPipeError alone does not show this, because it can also come from another connection.
-    """
+    """Check if the reader of standard output is gone; a BrokenPipeError can also come from another connection."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # 0: report only errors
     return bool(poll.poll(0))

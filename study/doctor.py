@@ -77,7 +77,7 @@ def list_packages() -> Finding:
 def check_gpus(expected: float) -> Finding:
     """Check that torch is a CUDA build and that an NVIDIA driver is loaded.
 
-    Nothing is checked if `expected`, the number of GPUs that the node should have, is 0.
+    `expected` is the number of GPUs that the node should have. If this number is 0, nothing is checked.
     """
     import torch
 

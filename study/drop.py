@@ -1,8 +1,8 @@
 """Exclude a trial from all numbers: `python -m study.drop runs/NAME KEY --because "a bad disk"`.
 
-The trial keeps its predictions and its model, and the notes below the table name the trial and the reason. No launch
-repeats the trial or replaces its seed, so the table cell of a dropped confirm trial stays incomplete. If the dropped
-trial was the best of its search, the next launch runs the confirm trials of the next best configuration.
+The trial keeps its predictions and its model, and the notes below the table name the trial and the reason. The trial
+is not run again, so the table cell of a dropped confirm trial stays incomplete. If the dropped trial was the best of
+its search, the next launch runs the confirm trials of the next best configuration.
 """
 
 from __future__ import annotations

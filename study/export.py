@@ -170,9 +170,9 @@ def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
 
 
 def _format_scores(record: Record) -> Iterator[str]:
-    """Tabulate the scores of this trial. The tables of a study give medians over seeds instead."""
+    """Tabulate the scores of this trial."""
     trial = f"trial {record.key} at epoch {record.epoch} of {record.epochs}"
-    yield f"These are dev scores of {trial}. Seed {record.seed} may have been chosen for these scores."
+    yield f"These are dev scores of {trial}. Seed {record.seed} may have been chosen because of these scores."
     values = {"score": record.score, **record.metrics, "mean layers": record.mean_layers}
     rows = [f"| {name} | {value:.4f} |" for name, value in values.items() if value is not None]
     yield "\n".join(["| what | value |", "| --- | --- |", *rows])

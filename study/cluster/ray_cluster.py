@@ -42,9 +42,7 @@ ANY = WorkerKind(name="any", resources={}, most=1)
 
 @contextmanager
 def ray_cluster(address: str | None) -> Iterator[None]:
-    """Connect to the Ray cluster at `address`; if `address` is None, start Ray on this machine, on loopback only.
-
-    When Ray on this machine is stopped, the terminal shows the elapsed time.
+    """Connect to the Ray cluster at `address`. If `address` is None, start Ray on this machine (loopback only).
 
     Raises:
         ValueError: no cluster answers at the address.
@@ -75,7 +73,7 @@ def _start() -> None:
 
 
 def _join(address: str) -> None:
-    """Connect to the Ray cluster; check the address first, because `ray.init` would retry and log for a minute."""
+    """Connect to the Ray cluster, but first check the address: `ray.init` alone would retry for a minute."""
     try:
         if address.startswith("ray://"):
             _connect(address.removeprefix("ray://"))

@@ -1,6 +1,6 @@
 """All uses of Ray's private API, so that a new version of Ray can break only this file.
 
-Ray's public API can do none of the things that the functions here do.
+Ray's public API has no equivalent of these functions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 
 def loopback_only() -> AbstractContextManager[object]:
-    """Make a Ray that starts in this block listen only on 127.0.0.1.
+    """Make Ray listen only on 127.0.0.1 if Ray is started in this block.
 
-    Without a token, anyone who reaches Ray's ports could run code.
-
-    Ray replaces 127.0.0.1 with a network address while its support for clusters is on. The block turns this support
-    off.
+    On a network address, anyone could run code without a token. The block turns off Ray's support for clusters, which
+    would replace 127.0.0.1 with a network address.
     """
     return mock.patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False)
 
@@ -64,9 +62,9 @@ def _no_standard_error() -> Iterator[None]:
 
 
 def read_kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any] | None:
-    """Read the autoscaler configuration of a RayCluster; None if it is unreadable or the cluster is not autoscaled.
+    """Read the autoscaler configuration of a RayCluster.
 
-    KubeRay lets the head node read the RayCluster only if the cluster has `enableInTreeAutoscaling`.
+    Return None if the RayCluster cannot be read or does not use `enableInTreeAutoscaling`.
     """
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient

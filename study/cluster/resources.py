@@ -40,7 +40,7 @@ class ThisMachine:
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(count_local_gpus())}}
 
     def lost(self) -> dict[str, str]:
-        """Return {} (no lost nodes): if this machine is lost, the launch itself ends."""
+        """Return {}: a launch without Ray cannot outlive its machine."""
         return {}
 
 
@@ -166,7 +166,7 @@ class Resources:
         return {"CPU": self.cpus, "GPU": self.gpus}
 
     def _count_places(self, node: Mapping[str, float]) -> int:
-        """Count the trials that can run at once on a node; a trial with a fraction of a GPU uses part of one GPU."""
+        """Count the trials that can run at once on a node. A fraction of a GPU stays on one GPU."""
         fit = {name: int(node.get(name, 0) / amount) for name, amount in self._wanted.items() if amount}
         if 0 < (part := self._wanted["GPU"]) < 1:
             fit["GPU"] = int(node.get("GPU", 0)) * int(1 / part)

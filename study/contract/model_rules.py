@@ -50,17 +50,14 @@ class Subject:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks to check: a classification task (RTE if possible) and STS-B, each only if the method accepts it."""
+        """Up to two tasks that the method accepts: a classification task (RTE if possible) and STS-B."""
         method = Method(self.method)
         fitting = [task for task in TRAINABLE_TASKS if method.refuses(task) is None]
         classes = [task for task in ("rte", *fitting) if task in fitting and not TASKS[task].is_regression]
         return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
 
     def config(self, task: str, **changes: Any) -> TrainingConfig:
-        """Build a configuration from the first values of PAPER_GRID, but with learning rates for tiny backbones.
-
-        `changes` gives other values for some fields.
-        """
+        """Build a configuration for a tiny backbone; `changes` maps fields to other values."""
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
         return trainables.configure(self.method, values | {"max_length": 32} | changes)
@@ -177,7 +174,7 @@ def batched_equals_one_by_one(subject: Subject) -> None:
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
-    """Check that inference gives the same logits and exit layers as each exit rule on the outputs of all layers."""
+    """Check that inference gives the same logits and exit layers as running all layers and then choosing the exits."""
     for task in subject.tasks:
         model, (batch, _) = subject.decisive_model(task), examples(task)
         outputs = model.all_exits(batch)
@@ -226,7 +223,7 @@ def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
     decayed = [parameter for group in groups if group["weight_decay"] for parameter in group["params"]]
     require(
         bool(decayed) and all(parameter.ndim > 1 for parameter in decayed),
-        "weight decay applies to no parameter, or to one that is not a matrix",
+        "weight decay applies to no parameter, or to a parameter that is not a matrix",
     )
 
 

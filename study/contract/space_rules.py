@@ -46,7 +46,7 @@ class Method:
         return set(trainables.load(self.name).Config.__struct_fields__)
 
     def format_place(self, name: str) -> str:
-        """Return the file and line that define a name; `PUBLISHED['rte']` is looked up as `PUBLISHED`."""
+        """Return the file and line that define a name; an index such as `['rte']` is ignored."""
         model, space = locate_files(self.name)
         file = model if name in (CONFIG, DEPARTURES) else space
         return file.format_place(name.partition("[")[0])
@@ -146,7 +146,7 @@ def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
 
 
 def backbones_are_named(method: Method) -> Iterator[Fault]:
-    """Check that BACKBONE['mini'] is a tiny backbone, and BACKBONE['paper'] is a known name, OWNER/NAME or a folder."""
+    """Check that BACKBONE has allowed values for 'mini' and 'paper'."""
     mini, paper = method.space.backbone["mini"], method.space.backbone["paper"]
     if mini not in MINI_BACKBONES:
         yield "BACKBONE", f"BACKBONE['mini'] is {mini!r}; allowed: {', '.join(MINI_BACKBONES)}"
@@ -263,7 +263,7 @@ def _find_outside(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapp
 
 
 def _find_refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
-    """For each task that the method accepts, yield the error of the first invalid point."""
+    """Yield the error of the first invalid point on each task; tasks that the method refuses are skipped."""
     for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
         for point in points(task):
             try:

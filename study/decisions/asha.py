@@ -33,7 +33,7 @@ def decide(
 def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float:
     """Compute the (1 - 1/factor) quantile of one or more sorted scores by linear interpolation.
 
-    The result is bit-identical to that of `numpy.percentile`, but is computed in constant time.
+    The result is bit-identical to that of `numpy.percentile`.
     """
     position = 100 * (1 - 1 / stopping.factor) / 100 * (len(ascending) - 1)
     below = int(position)

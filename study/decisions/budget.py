@@ -2,8 +2,8 @@
 
 A trial starts only if its expected cost fits into the limit. Before a search trial starts, GPU time is reserved for
 the running trials, for all confirm trials, and for the first search trial of each arm (a method on a task). The next
-search trial goes to the arm that has started the smallest fraction of its search. The study can exceed the limit by a
-tenth of one confirm trial, and by more only if a trial takes longer than estimated.
+search trial goes to the arm that has started the smallest fraction of its search. The study exceeds the limit by at
+most a tenth of one confirm trial, unless a trial takes longer than estimated.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class GpuBudget:
     def allows(self, arm: ArmProgress, phase: Phase) -> bool:
         """Check if one more trial of the arm fits into the limit. The arm must have trials to start.
 
-        Until the first epoch of the study is reported, only one trial may run: a trial of the arm with the shortest
-        trials. This epoch gives the first estimate of costs.
+        Until the study's first epoch is reported, only one trial may run: a trial of the arm with the shortest trials.
         """
         if self._limit in (0, math.inf):
             return self._limit > 0
@@ -46,17 +45,17 @@ class GpuBudget:
         return self._are_all_measured and self._committed + (self._reserve_of_all + self._cost(arm)) <= self._limit
 
     def list_searches_to_close(self) -> list[str]:
-        """List the arms whose searches must end now, because no GPU time is left for them.
+        """List the arms that must end their search now, because no GPU time is left for the search.
 
-        No search ends while any arm can start a trial. Otherwise, a search ends if its next trial would not fit into
-        the limit, even if all running trials ended now.
+        The list is empty while any arm can start a trial. It leaves out searches that could continue if all
+        running trials ended now.
         """
         if self._limit == math.inf or self._can_start_any:
             return []
         return [arm.arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
 
     def list_confirms_to_close(self) -> list[str]:
-        """List the arms whose missing confirm trials will not start, because no GPU time is left for them."""
+        """List the arms that cannot start their missing confirm trials for lack of GPU time."""
         if self._limit == math.inf or self._progress.facts.under_way or self._can_start_any:
             return []
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
@@ -64,11 +63,11 @@ class GpuBudget:
     def sort_by_turn(self) -> Sequence[ArmProgress]:
         """Return the arms in the order in which they may start trials.
 
-        Without a limit, arms with long trials come first, so that only short trials run at the end of the study. The
-        confirm trials of an arm come after the search trials of the next arm.
+        Without a limit, arms with longer trials come first. An arm that has started its whole search comes after the
+        next arm.
 
-        With a limit, the arm that has started the smallest fraction of its search comes first. If two fractions are
-        equal, the arm with shorter trials comes first.
+        With a limit, the arm that has started the smallest fraction of its search comes first. In a tie, the arm with
+        shorter trials comes first.
         """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
@@ -85,7 +84,7 @@ class GpuBudget:
 
     @cached_property
     def _committed(self) -> float:
-        """The seconds used so far plus the remaining seconds that running trials are expected to use."""
+        """The seconds used so far plus the expected remaining seconds of running trials."""
         return self._used + sum(map(self._estimate_rest, self._progress.facts.under_way.values()))
 
     def _estimate_rest(self, trial: TrialFacts) -> float:
@@ -95,7 +94,7 @@ class GpuBudget:
 
     @cached_property
     def _affordable(self) -> list[ArmProgress]:
-        """The arms that have begun, and the cheapest other arms that can be completed within the limit."""
+        """The arms that have begun, and as many new arms as fit into the limit, the cheapest first."""
         affordable, total = list[ArmProgress](), self._committed
         for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._compute_reserve(arm))):
             total += self._compute_reserve(arm)
@@ -110,7 +109,7 @@ class GpuBudget:
     def _sum_cheaper_reserves(self, arm: ArmProgress) -> float:
         """Sum the time reserved for arms with cheaper confirm trials than `arm`.
 
-        Confirm trials of `arm` do not use that time. If time runs out, only the most expensive arms stay incomplete.
+        Confirm trials of `arm` must leave this time to the cheaper arms.
         """
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._compute_reserve(other) for other in cheaper if other in self._affordable)
@@ -118,9 +117,8 @@ class GpuBudget:
     def _compute_reserve(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
 
-        The time covers all confirm trials still to start. If the arm has not begun its search, the time also covers at
-        least one search trial. If every begun search has started a third of its trials, the time covers a third of
-        this search.
+        The time covers all confirm trials still to start. If the arm has not begun its search, the time also covers a
+        part of the search: the smallest part that any other arm has started, but at least one trial.
         """
         wanted = max(1, math.ceil(self._least_part_searched * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
@@ -135,7 +133,7 @@ class GpuBudget:
 
     @property
     def _are_all_measured(self) -> bool:
-        """True if costs can be estimated for each affordable arm that has search trials to start."""
+        """True if every affordable arm with search trials left has measured costs."""
         return all(
             arm.facts.records or arm.facts.epochs
             for arm in self._startable
@@ -148,7 +146,7 @@ class GpuBudget:
 
     @cached_property
     def _shortest(self) -> ArmProgress | None:
-        """Of the arms that can start a trial now, the arm with the shortest trials; None if no arm can."""
+        """The startable arm with the shortest trials; None if no arm can start a trial."""
         waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
         return min(waiting, key=self._length, default=None)
 
@@ -172,10 +170,9 @@ class GpuBudget:
     def _cost(self, arm: ArmProgress) -> float:
         """Estimate the GPU seconds that a trial of the arm needs to run to its last epoch.
 
-        The estimate is the cost of the arm's most expensive completed trial. If the arm has no completed trial, the
-        estimate is the arm's mean cost per epoch times the number of epochs. If the arm has no epoch, the estimate is
-        the mean cost per training example in all arms times the number of examples. If no arm has an epoch, the
-        estimate is 0.
+        The estimate is the cost of the arm's most expensive completed trial. Without such a trial, it is computed from
+        the arm's mean cost per epoch. Before the arm's first epoch, it is computed from the mean cost per training
+        example in all arms. Before the study's first epoch, it is 0.
         """
         if arm.facts.dearest is not None:
             return arm.facts.dearest
@@ -186,8 +183,7 @@ class GpuBudget:
     def _confirm_cost(self, arm: ArmProgress) -> float:
         """Estimate the GPU seconds of a confirm trial of the arm.
 
-        The estimate is the cost of the best search trial, which confirm trials repeat. While the search runs, or if no
-        search trial has completed, the estimate is `_cost`.
+        After the search, the estimate is the cost of the best search trial. Until then, it is the result of `_cost`.
         """
         winner = arm.winner if arm.is_search_over else None
         return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)

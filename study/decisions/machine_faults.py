@@ -4,14 +4,14 @@ Each launch starts without faults. The epochs that trials complete after a fault
 whole study is affected:
 
 - After a fault, a trial waits; the wait doubles with each further fault until the trial completes an epoch.
-- A trial with more than `max_failures` faults waits for the next launch. A fault counts only if another trial completed
-  an epoch after the fault. Several faults count once if no epoch was completed between them.
-- A node gets no trials for a while if several trials fail on it, but a trial on another node completes an epoch between
-  these faults. If the code or data of a node differ from the launch's, one fault is enough.
+- A trial with more than `max_failures` counted faults waits for the next launch. The trial's faults between two epochs
+  that other trials complete count as one.
+- A node gets no trials for a while if several trials fail on it, and other nodes complete epochs between these faults.
+  If the code or data of a node differ from the launch's, one fault is enough.
 - If the last report from every node is a fault, the study pauses. Each further pause is twice as long, until a trial
   completes an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.
-- The launch gives up if no epoch is completed for `PATIENCE_SECONDS`. If it has completed no epoch at all, and all
+- The launch gives up if no epoch is completed within `PATIENCE_SECONDS` of a fault. If it completed no epoch, and all
   faults have the same lasting cause (such as a missing write permission), it gives up after `LASTING_PAUSES` pauses.
   A launch that gives up marks no trial as failed.
 """
@@ -118,7 +118,7 @@ class Faults:
         return self._trials[key].counted_faults > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
-        """Check if the failure ends the trial: a method error, or one memory fault more than `max_failures`."""
+        """Check if the failure ends the trial: a method error, or more than `max_failures` memory faults."""
         if failure.cause == "memory":
             return sum(earlier.cause == "memory" for earlier in self._trials[key].failures) >= self.max_failures
         return failure.cause == "method"
@@ -154,7 +154,7 @@ class Faults:
     def _is_everywhere(self, running: int) -> bool:
         """Check if the last report from every node is a fault.
 
-        While other trials run, the faults of a single trial are ignored.
+        If only one trial has faults, the result is False while other trials run.
         """
         at_fault = {failure.node for _, failure in self._in_a_row}
         trials = {key for key, _ in self._in_a_row}

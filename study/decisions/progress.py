@@ -28,7 +28,7 @@ class ArmProgress:
 
     @property
     def winner(self) -> Winner | None:
-        """The configuration that confirm trials repeat; None if the arm has a search but no completed search trial."""
+        """The configuration for the confirm trials; None if no trial of the arm's search has completed."""
         if self._winner_of != len(self.facts.records) or not self.arm.space:
             self._winner = choose_winner(self.arm, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
@@ -49,7 +49,7 @@ class ArmProgress:
 
     @property
     def is_search_over(self) -> bool:
-        """True if no search trial is unfinished or still to start."""
+        """True if every search trial has ended and no more will start."""
         is_under_way = any(trial.phase == "search" for trial in self.facts.under_way.values())
         return self.search_trials_to_start == 0 and not is_under_way
 
@@ -62,7 +62,7 @@ class ArmProgress:
     def missing_seeds(self) -> list[int]:
         """The seeds of the confirm trials that can start now.
 
-        Confirm trials that were cancelled for lack of GPU time can start under a higher limit.
+        Trials that were cancelled for lack of GPU time return when the limit is raised.
         """
         is_closed = any(event.max_gpu_hours >= self._limit for event in self.facts.confirm_closed)
         if not self.is_search_over or is_closed or self.winner is None:
@@ -141,7 +141,7 @@ class StudyProgress:
 
     @property
     def total_trials(self) -> int:
-        """The expected number of ended trials at the end of this launch."""
+        """The expected number of ended trials after this launch."""
         to_start = sum(
             arm.search_trials_to_start + arm.confirm_trials_to_start
             for arm in self.launched
@@ -178,7 +178,7 @@ class StudyProgress:
 
     @property
     def failures(self) -> list[Record]:
-        """The records of failed trials, without the confirm trials of a former winner."""
+        """The records of failed trials, except confirm trials of a configuration that is no longer the winner."""
         trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 

@@ -1,8 +1,8 @@
 """The next configuration of an arm (a method on a task), which Optuna proposes from the arm's earlier trials.
 
-Each proposal depends only on the journal. For each proposal, the sampler is created anew, with a seed derived from the
-arm and the number of earlier trials. So an interruption of the search does not change the proposals. If a sampler keeps
-state between trials, all earlier trials are first replayed.
+Each proposal depends only on the journal, so an interruption of the search does not change the proposals. For each
+proposal, a new sampler is created; its seed depends on the arm and the number of earlier trials. If the kind of sampler
+keeps state between trials, the earlier trials are replayed first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ATTEMPTS = 50  # proposals per trial; if all were drawn before, the points of a
 
 
 class Proposals:
-    """Optuna's proposals for one arm. Each call of `next` first tells Optuna the arm's recent trials."""
+    """Optuna's proposals for one arm. Each call of `next` first reports the arm's new results to Optuna."""
 
     def __init__(self, arm: Arm, *, sampler: str):
         """Start without trials; `sampler` is a sampler's name or `package.module:Factory`."""
@@ -102,7 +102,7 @@ class Proposals:
             self._study.tell(self._open.pop(trial.key), value, state=STATES[trial.record.status])
 
     def _sample(self, attempt: int) -> dict[str, Value]:
-        """Draw a point from the sampler in a temporary Optuna trial; `_catch_up` later adds the real trial."""
+        """Draw a point from the sampler, in an Optuna trial that is ended at once."""
         if not self._is_replayed:
             self._study.sampler = self._make_sampler(number=len(self._drawn), attempt=attempt)
         trial = self._study.ask(self._space)
@@ -127,7 +127,7 @@ class Proposals:
 
 
 class _Sequence(QMCSampler):
-    """A variant of Optuna's scrambled Sobol sampler; even the first point is drawn from the sequence."""
+    """Optuna's scrambled Sobol sampler, but the first point also comes from the sequence."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
         with warnings.catch_warnings():

@@ -121,7 +121,7 @@ class Scheduler:
         return {key: reason for key, reason in reasons.items() if reason}
 
     def find_arms_of_other_code(self) -> list[str]:
-        """List the arms in which a trial was trained with different code than this launch has."""
+        """List the arms with a trial that was trained with code other than the launch's."""
         trained = [record for arm in self.progress.arms for record in arm.facts.records if record.epochs]
         return list(dict.fromkeys(record.arm for record in trained if find_change(record, self.provenance) == "code"))
 
@@ -196,7 +196,7 @@ class Scheduler:
         )
 
     def retry(self, key: str, failure: Failure) -> None:
-        """Record that a fault interrupted a trial; the trial runs again when `faults` allows it."""
+        """Record that a trial was interrupted and waits to run again."""
         self._journal.append(TrialRetried(time=self._journal.now(), key=key, failure=failure))
         self._handed_out.discard(key)
         if failure.cause != "preemption":
@@ -209,8 +209,7 @@ class Scheduler:
         `others` is True if another node may have the right code and data; the trial will then run there.
 
         Raises:
-            ValueError: `others` is False, or only the digests of tokenised data or of backbone files differ. In the
-                second case, it is unknown which worker has the right data.
+            ValueError: `others` is False, or only the digests of tokenised data or of backbone files differ.
         """
         trial = self.facts.trials[key]
         expected = self.make_expected_attestation(trial)
@@ -225,7 +224,7 @@ class Scheduler:
     def make_expected_attestation(self, trial: TrialFacts) -> Attestation:
         """Describe the code and data that the trial's worker must have.
 
-        The digests of tokenised data and backbone files are those that the arm's first worker reported.
+        The digests of tokenised data and backbone files come from the arm's first worker.
         """
         arm, facts = self.plan.arm(trial.started.arm), self.facts.arms[trial.started.arm]
         code = code_of_method(self.provenance, arm.method)
@@ -355,7 +354,7 @@ def specify_arm(
 ) -> TrialSpec:
     """Make the specification of a trial that starts from the backbone.
 
-    If `reads_dev` is true, the trial reports dev scores. Otherwise, it does so only if the plan selects on dev.
+    The trial reports dev scores if `reads_dev` is true or the plan selects on dev.
     """
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(

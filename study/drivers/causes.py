@@ -47,7 +47,7 @@ def build_failure(error: Exception, *, node: str | None, module: str | None = No
 
 
 def format_place(error: Exception, module: str) -> str:
-    """Format the place where an error arose (folder, file and line), if possible in the file of `module`."""
+    """Format where an error arose (folder, file and line); a place in the file of `module` is preferred."""
     frame = (select_frames(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
@@ -55,8 +55,8 @@ def format_place(error: Exception, module: str) -> str:
 def lost_process(error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] = {}) -> Failure:
     """Build the `Failure` for a lost process.
 
-    The cause is "preemption" if `is_preempted` is true or the node was lost; otherwise, it is "machine". `node` is the
-    node of the last report from the process. `lost_nodes` maps Ray's ids of lost nodes to hosts.
+    The cause is "preemption" if `is_preempted` is true or the node was lost, else "machine". The process last reported
+    from `node`. `lost_nodes` maps the Ray id of each lost node to the host of this node.
     """
     match = _LOST_NODE.search(error)
     node = match["node"] if match else node

@@ -64,7 +64,7 @@ class Driver(ABC):
         watchdog: Watchdog,
         until: float = math.inf,
     ):
-        """Prepare a launch that ends when `time.monotonic()` reaches `until`, even within an epoch."""
+        """Prepare a launch that stops when `time.monotonic()` reaches `until`; the current epochs are then lost."""
         self.scheduler = scheduler
         self.on_progress = on_progress
         self._watchdog = watchdog
@@ -102,9 +102,9 @@ class Driver(ABC):
     # ---- shared by all drivers
 
     def next_assignment(self, work_id: str) -> Assignment | None:
-        """Return the next assignment of a worker, or None if there is none at present.
+        """Return the next assignment for a worker, or None if there is none at present.
 
-        Smoke steps, one training step per arm, come first. No trial starts before all of them are done.
+        Smoke steps (one training step per arm) come first. No trial starts before all smoke steps are done.
         """
         if not self._smoke.are_over:
             specs = None if self.scheduler.draining else self._smoke.next_part(work_id)
@@ -218,10 +218,7 @@ class Driver(ABC):
         )
 
     def _describe_longest_epoch(self) -> str:
-        """Name the arm with the longest current epoch, and estimate the total time of this epoch.
-
-        A time limit must exceed the estimate.
-        """
+        """Name the arm with the longest current epoch, and estimate the length of this epoch."""
         seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
             return ""
@@ -287,10 +284,10 @@ class Driver(ABC):
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Change the cause of a failure from "node" to "machine" if the launcher cannot see the storage either.
+        """Replace the cause "node" by "machine" if the launch itself cannot see the storage.
 
         Raises:
-            ValueError: if the launcher can see the storage, and no other node is available.
+            ValueError: if the node is at fault, and no other node is available.
         """
         if failure.cause != "node":
             return failure
@@ -327,7 +324,7 @@ def end_trial(
 ) -> None:
     """End a trial: fetch its predictions, write its record, and delete its state.
 
-    The steps have this order so that a crash loses nothing.
+    A crash between these steps loses nothing.
 
     Raises:
         OutcomeGone: if predictions or model are missing; in this case, no record is written.
@@ -344,7 +341,7 @@ def end_trial(
 
 
 def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
-    """End the trials that had reported their last epoch when a launch died; restart those with missing files."""
+    """End the trials that reported their last epoch before a launch died; restart a trial if its files are missing."""
     for trial in scheduler.progress.unsettled:
         try:
             end_trial(scheduler, trial, storage=storage, folder=folder)
@@ -360,7 +357,7 @@ class Stalled(Exception):
 
 
 class Watchdog:
-    """Measures how long no trial has made progress, and limits this time."""
+    """Ends a launch if no trial makes progress for too long."""
 
     def __init__(
         self,

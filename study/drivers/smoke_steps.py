@@ -24,7 +24,7 @@ class SmokeStepsFailed(ValueError):
     """The error that ends a launch because the methods of some arms failed in their smoke step."""
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
-        """Take the failures and the specs by arm name; the message gives the first failure."""
+        """Store the failures and specs (arm name -> value); the message gives the first failure."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
         super().__init__(f"{list_first([*failures], 1)}: {first.error} (in the first training step, before any trial)")
@@ -46,7 +46,7 @@ class SmokeSteps:
 
     @property
     def are_over(self) -> bool:
-        """True if no part of the steps is left to hand out or still running."""
+        """True if all parts of the steps have been handed out and none is still running."""
         return not (self.parts or self._held)
 
     def next_part(self, work_id: str) -> dict[str, TrialSpec] | None:
@@ -72,7 +72,7 @@ class SmokeSteps:
 
 
 def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
-    """List the arms that have trials to run, but no trial that was trained with this code.
+    """List the arms that have trials to run and were never trained with this code.
 
     Arms that repeat the search of another arm are left out.
     """

@@ -34,7 +34,7 @@ class ProcessLost(Exception):
 
 
 class TrialProcess:
-    """The handle of a worker process. The process is busy from an assignment or a `STEP` until it has answered."""
+    """The handle of a worker process. The process is busy while an assignment or a `STEP` has no answer yet."""
 
     def __init__(self, *, gpus: str, threads: int, log: Path):
         """Start the process with `gpus` as CUDA_VISIBLE_DEVICES; its output is appended to `log`."""
@@ -55,7 +55,7 @@ class TrialProcess:
             )
 
     def send(self, message: Assignment | bytes) -> None:
-        """Send an assignment, `STEP` or `RELEASE`; an assignment also starts its first step.
+        """Send an assignment (which starts its first step), `STEP` or `RELEASE`.
 
         Raises:
             ProcessLost: if the process has ended.

@@ -29,7 +29,7 @@ START_SECONDS = 10.0  # shortest wait of the first actor for other actors, which
 
 
 class TuneDriver(Driver):
-    """The driver on Ray; its work ids are the ids of Ray's trials."""
+    """The driver on Ray. A work id is the id of a Ray trial."""
 
     actor: type[tune.Trainable] = TrialActor  # benchmarks replace it
 
@@ -74,7 +74,7 @@ class TuneDriver(Driver):
         """Return the next trial as a Ray configuration, or None if there is none at present.
 
         Every free slot gets a trial, including slots that an autoscaler would add. If all slots are busy, one trial
-        waits for the next free slot. Ray alone would start one actor at a time.
+        waits for the next free slot.
         """
         if len(self._waiting) >= max(1, self._count_slots() - len(self._training)):
             return None
@@ -103,23 +103,23 @@ class TuneDriver(Driver):
     def _waits_for_others(self) -> bool:
         """True if an actor must wait for the smoke steps of other actors.
 
-        Otherwise, Ray would discard actors before the first trial.
+        Without the wait, Ray would discard the actor.
         """
         is_under_way = not self._smoke.are_over and not self._smoke.parts
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
-        """Record that a trial has an actor. The launch does not wait for trials that begin after Ctrl-C."""
+        """Record that a trial has an actor. If the launch is stopping, it does not wait for this trial."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
     def return_unplaceable(self) -> list[str]:
-        """Return unplaceable trials to the study's scheduler, and list their Ray ids.
+        """Give unplaceable trials back to the study's scheduler, and list their Ray ids.
 
-        An unplaceable trial waits, but must avoid every node with room. The caller must make Ray drop it. Nodes are
-        checked every `LOOK_SECONDS`.
+        A waiting trial is unplaceable if it must avoid every node with room. The caller must remove these trials from
+        Ray. Nodes are checked every `LOOK_SECONDS`.
         """
         if time.monotonic() < self._next_placing or not any(self._waiting.values()):
             return []
@@ -163,7 +163,7 @@ def choose_placement(config: dict[str, Any]) -> tune.PlacementGroupFactory:
 
 
 def _find_first_cause(error: BaseException) -> BaseException:
-    """Return the error of our code, which Ray has wrapped in Ray's errors."""
+    """Unwrap the original error from Ray's errors."""
     while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
         error = inner
     return error

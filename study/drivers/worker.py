@@ -45,7 +45,7 @@ class Worker:
         self._node: str | None = None
 
     def begin(self, assignment: Assignment, *, node: str | None) -> None:
-        """Take the first assignment, or the next one after `release`; `node` is the id of this node in the journal."""
+        """Take an assignment; call `release` before the next one. `node` is the id of this node in the journal."""
         self._node = node
         include(assignment.included)
         _set_threads(assignment.threads)
@@ -116,10 +116,10 @@ def run_trial(
 ) -> Generator[News | Steps, None, None]:
     """Run a trial, and yield the news of each epoch. Within an epoch, yield the progress every `PAUSE_SECONDS`.
 
-    A trial that is resumed yields the rows of its earlier epochs again. The last news reports an exception as a
-    failure. A CUDA error is raised instead, because it makes the process unusable.
+    A resumed trial first yields the news of its earlier epochs again. An exception becomes a failure in the last
+    news. Only CUDA errors are raised, because they make the process unusable.
 
-    The trial's folder is locked from the first `next` until the generator is closed.
+    The trial's folder stays locked until the generator is closed.
 
     Args:
         assigned: the trial.
@@ -198,7 +198,7 @@ def _train_epoch(run: TrainingRun, key: str) -> Iterator[Steps]:
 
 
 def _compute_outcome(run: TrainingRun, place: TrialPlace, folder: Path, predictions: str | None) -> Outcome:
-    """Return the run's outcome. For a confirm trial (with `predictions`), store the model and measure its latency."""
+    """Return the run's outcome. If `predictions` is given, store predictions and model, and measure the latency."""
     if predictions is None:
         return replace(run.outcome(), model=None)
     target = folder / predictions

@@ -76,7 +76,7 @@ def test_card_names_trial_and_scores_but_not_the_machine(study, tmp_path):
     row = choose_model(study, choice())
     export(row, tmp_path / "to")
     card = (tmp_path / "to" / "README.md").read_text()
-    for fact in (f"trial {row.key}", "Seed 43 may have been chosen for these scores", "| accuracy | 0.7000 |"):
+    for fact in (f"trial {row.key}", "Seed 43 may have been chosen because of these scores", "| accuracy | 0.7000 |"):
         assert fact in card, fact
     assert 'AutoModelForSequenceClassification.from_pretrained("FOLDER")' in card
     assert row.host not in card and str(study) not in card and "/tmp" not in card
