@@ -99,11 +99,10 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
     confirmed = [record for record in study.records if record.phase == "confirm" and record.status == "completed"]
     drawn = _draw_models(study, confirmed, again)
     lines += [*compare_predictions(study, confirmed), *compare_models(study, confirmed)]
+    made_by = f"python -m study.rebuild {folder}"
     if (folder / TABLES).is_dir():
-        made_by = f"python -m analysis.tables {folder}"
         lines += compare_tables(folder / TABLES, lambda: tabulate(evidence), made_by=made_by)
     if report := _read_files(folder, *REPORT):
-        made_by = f"python -m analysis.report {folder}"
         lines += _compare_files(
             "the report", folder, report, lambda: report_files(study, evidence, tabulate(evidence)), made_by=made_by
         )
@@ -298,18 +297,17 @@ def _find_other_version(files: Mapping[str, bytes]) -> str | None:
     return None
 
 
-def _describe_uncompared(wrote: str, made_by: str) -> str:
-    return f"version {wrote} wrote these files, so they were not compared; {made_by} writes them again"
-
-
 def _compare_files(
     what: str, folder: Path, there: Mapping[str, bytes], make: Callable[[], dict[str, bytes]], *, made_by: str
 ) -> list[str]:
     """Find files that are missing, superfluous, or different from those that `make` returns.
 
-    Files that another version wrote are not compared, because it may write the same results differently.
+    Files that another version wrote are not compared, because it may write the same results differently. Then print
+    a note and return an empty list.
     """
-    if _find_other_version(there):
+    if wrote := _find_other_version(there):
+        where = folder / PAGE if PAGE in there else folder
+        print(f"{where}: version {wrote} wrote these files, so they were not compared; {made_by} writes them again")
         return []
     try:
         files = make()
@@ -394,8 +392,8 @@ def run(options: Options) -> int:
         lines = compare_tables(
             out, lambda: make_tables(load_studies(folders), separate=options.separate), made_by=made_by
         )
-        wrote = _find_other_version(_read_files(out, WRITTEN_BY))
-        agreement = _describe_uncompared(wrote, made_by) if wrote else "the tables agree with the studies"
+        is_compared = _find_other_version(_read_files(out, WRITTEN_BY)) is None
+        agreement = "the tables agree with the studies" if is_compared else "nothing was compared"
         statuses.append(_print(options.tables, lines, agreement))
     return max(statuses)
 
@@ -409,17 +407,14 @@ def _print(name: str, lines: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """Describe a study without differences: its compared, missing and uncompared parts, and its journal's digest."""
+    """Describe a study without differences: its compared parts, its missing parts, and its journal's digest."""
     written = {TABLES: _read_files(folder / TABLES, "*"), "report": _read_files(folder, *REPORT)}
     has = {"predictions": (folder / "predictions").is_dir()} | {name: bool(files) for name, files in written.items()}
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study lacks them: {', '.join(absent)}" if absent else ""
-    others = {name: wrote for name, files in written.items() if (wrote := _find_other_version(files))}
-    compared = ["plan", "journal", *(name for name, is_there in has.items() if is_there and name not in others)]
-    agreement = f"{joined(compared)} agree{unchecked}\njournal: {compute_journal_digest(folder).describe()}"
-    for name, wrote in others.items():
-        agreement += f"\n{name}: {_describe_uncompared(wrote, f'python -m study.rebuild {folder}')}"
-    return agreement
+    uncompared = [name for name, files in written.items() if _find_other_version(files)]
+    compared = ["plan", "journal", *(name for name, is_there in has.items() if is_there and name not in uncompared)]
+    return f"{joined(compared)} agree{unchecked}\njournal: {compute_journal_digest(folder).describe()}"
 
 
 main = Command(

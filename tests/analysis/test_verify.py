@@ -265,7 +265,7 @@ def edit_a_table(study: Path) -> str:
 
 def remove_a_table(study: Path) -> str:
     (study / "tables" / "exits.csv").unlink()
-    return f"exits.csv is missing; python -m analysis.tables {study} writes it"
+    return f"exits.csv is missing; python -m study.rebuild {study} writes it"
 
 
 def add_a_table(study: Path) -> str:
@@ -366,16 +366,22 @@ def test_files_of_another_version_are_not_compared(
 ) -> None:
     study = of_another_version
     assert main([str(study)]) == 0
-    first, _, *lines = capsys.readouterr().out.splitlines()
-    assert first == f"{study}: plan, journal and predictions agree"
-    uncompared = f"version {OTHER} wrote these files, so they were not compared; python -m"
-    rebuild = f"{uncompared} study.rebuild {study} writes them again"
-    assert lines == [f"tables: {rebuild}", f"report: {rebuild}"]
+    *notes, agreement, _ = capsys.readouterr().out.splitlines()
+    note = f"version {OTHER} wrote these files, so they were not compared; python -m"
+    places = [study / "tables", study / "report.html"]
+    assert notes == [f"{place}: {note} study.rebuild {study} writes them again" for place in places]
+    assert agreement == f"{study}: plan, journal and predictions agree"
 
-    main([str(study), "--tables", str(study / "tables"), "--separate"])
-    last = capsys.readouterr().out.splitlines()[-1]
-    tables = f"analysis.tables {study} --out {study / 'tables'} --separate writes them again"
-    assert last == f"{study / 'tables'}: {uncompared} {tables}"
+
+def test_joint_tables_of_another_version_are_not_compared(
+    of_another_version: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, tables = of_another_version, of_another_version / "tables"
+    assert main([str(study), "--tables", str(tables), "--separate"]) == 0
+    *_, note, last = capsys.readouterr().out.splitlines()
+    assert note.startswith(f"{tables}: version {OTHER} wrote these files, so they were not compared; ")
+    assert note.endswith(f"; python -m analysis.tables {study} --out {tables} --separate writes them again")
+    assert last == f"{tables}: nothing was compared"
 
 
 def test_files_that_name_no_version_are_compared(of_another_version: Path) -> None:
