@@ -35,18 +35,14 @@ class SearchSpace:
     fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields that replace `fixed`
     paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
     variant: Configuration  # fields that the variant fixes instead of tuning; they replace all others
-    published: Mapping[str, Sequence[Configuration]] = field(
-        default_factory=dict
-    )  # task -> best known points of `space`
+    published: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)  # task -> best known points
     backbone: Mapping[str, str]  # "mini" or "paper" -> backbone
     tokenizer: Mapping[str, str | None] = field(default_factory=dict)  # keys as in `backbone`; None: the backbone's
     families: Sequence[str] = ()  # families of backbones that the method accepts; empty for any
     mini_space: Mapping[str, BaseDistribution]  # replaces fields of `space` on a tiny random backbone
     mini_grid: Mapping[str, Sequence[Value]]  # replaces fields of `paper_grid` on a tiny random backbone
     mini_fixed: Configuration  # replaces fields of `fixed` on a tiny random backbone; not tuned
-    defaults: Mapping[
-        str, Mapping[str, Any]
-    ]  # "fixed", "mini_space" ... -> those of its values that _every_method.py sets
+    defaults: Mapping[str, Mapping[str, Any]]  # "fixed", "mini_space" ... -> what `_every_method.py` sets of it
     start: str | None = None  # method; each trial starts from that method's best model on the trial's task
 
     def layers(self, name: str) -> list[tuple[str, Mapping[str, Any]]]:
