@@ -38,8 +38,8 @@ class Comparison:
     """Test of the difference `row` minus `other` on one task. If the baseline is compared, the baseline is `other`.
 
     Holm's method adjusts p-values within a family of tests. All comparisons with the baseline, over all rows and tasks,
-    are one family. Tables mark its significant differences: at most one table in twenty has a false mark. All
-    comparisons without the baseline are a second family, which tables do not mark.
+    are one family. All comparisons without the baseline are a second family. Tables mark the significant differences of
+    the first family only. At most one table in twenty has a false mark.
 
     P-values and intervals are adjusted for the number of times that the user may have seen scores (Bonferroni).
     """
@@ -92,7 +92,7 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Return the label of the baseline's row, or None if no row or several rows have scores of the baseline."""
+    """Return the label of the row that has scores of the baseline; return None if there are none or several."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
@@ -111,9 +111,9 @@ def find_baseline_method(rows: list[Row]) -> str | None:
 
 
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
-    """Adjust the p-values of one family of tests for the number of tests and for `looks` (see `compare`).
+    """Adjust the p-values and intervals of one family of tests for `looks`; see `compare`.
 
-    Intervals are adjusted for `looks` and, in the family "means", for the number of tests.
+    P-values are also adjusted for the number of tests. Intervals are adjusted for it only in the family "means".
     """
     together = looks * (len(tests) if family == "means" else 1)
     return [
@@ -173,7 +173,7 @@ def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[st
 
 
 def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
-    """Test the difference between two rows' mean scores over the tasks, given the test on each task.
+    """Test the mean difference between two rows over several tasks, given the test on each task.
 
     The tasks are independent, because they share neither models nor dev examples.
     """
@@ -188,10 +188,10 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
 
 @dataclass(frozen=True)
 class Repeats(Scored):
-    """Mean scores of repeated searches, for one method on one task; most tables show only the first search.
+    """Mean score of each repeated search, for one method on one task.
 
-    `compare` takes the mean score of each search in place of the score of each seed. `python -m benchmarks.statistics
-    repeats` prints how often this test rejects a true null, and how often its interval covers the true value.
+    `compare` treats these scores like the scores of seeds. `python -m benchmarks.statistics repeats` prints how often
+    the test rejects a true null, and how often the interval covers the true value.
     """
 
     confirmed: list[list[float]]  # the scores of the confirm trials of each search
@@ -203,7 +203,7 @@ class Repeats(Scored):
 
     @property
     def search_deviation(self) -> float | None:
-        """The part of `deviation` that seeds do not explain, or None if a search has a single seed."""
+        """Standard deviation without the variation over seeds; None if a search has a single seed."""
         if min(map(len, self.confirmed)) < 2:
             return None
         of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])
@@ -211,7 +211,7 @@ class Repeats(Scored):
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Collect each cell's complete searches, if there are several and the first search is among them."""
+    """Collect the complete searches of each cell. The first search and at least one repeat must be complete."""
     cells = {
         (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
         for row in rows
@@ -241,10 +241,7 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
 
 
 def choice_of_epoch(cell: Cell) -> str:
-    """Describe the epoch that the cell's trials report: the last epoch, or the best of several epochs.
-
-    If epochs are chosen by dev score, two cells with different choices are not tested against each other.
-    """
+    """Describe which epoch the cell's trials report: the last epoch, or the best of several epochs."""
     config = cell.config or cell.arm.any_configuration
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
     if config.get("select") == "last":
@@ -296,7 +293,7 @@ def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
     """Group the rows of each task by the property `fact`. Tasks with a single group are left out.
 
     Returns:
-        Groups as text, `LABELS: PROPERTY; LABELS: PROPERTY` -> tasks with these groups.
+        Text that lists the groups, `LABELS: PROPERTY; LABELS: PROPERTY` -> tasks with these groups.
     """
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -311,14 +308,13 @@ def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
 
 
 def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Describe each look: a time at which the user may have seen scores of these rows, for example `5 seeds`.
+    """List the looks (times at which the user may have seen scores of these rows) as texts such as `5 seeds`.
 
-    Every launch that ran to its end is a look, and so is the present plan. The text of a look has only the facts in
-    which it differs from other looks. Of several studies, only the study with the most looks counts.
+    Every launch that ran to its end is a look, and so is the present plan. Launches with the same seeds and tasks count
+    as one look. If a winner was replaced, the number of search trials must be the same, too. The texts name only
+    numbers and tasks that differ between looks. If there are several studies, the one with the most looks counts.
 
-    Launches with the same seeds and tasks count as one look. After a winner was replaced, each number of search trials
-    counts as a separate look. With `at_searches`, each number of searches counts as a separate look, and launches with
-    a single search do not count.
+    With `at_searches`, only launches with repeated searches count, and the number of searches must be the same, too.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)
@@ -339,7 +335,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
 
 
 def list_former_baselines(rows: Iterable[Row]) -> list[str]:
-    """List the methods and baseline of each earlier launch, if they differ from those of the plan."""
+    """Describe the methods and baseline of earlier launches. Launches that match the present plan are left out."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
         *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)

@@ -125,7 +125,7 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
 def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
     """Return a warning if the compute of the rows differs by over 20 % on the tasks that all rows have finished.
 
-    The costs of pretraining are compared separately.
+    Pretraining gets a separate warning.
     """
     spent = [entry for entry in entries if entry.trials]
     if not spent:
@@ -142,7 +142,7 @@ def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
 
 
 def _dearest(entry: Entry) -> Compute:
-    """Return the full cost of pretraining the row's backbone, or the highest of several such costs."""
+    """Return the full cost of the row's most expensive pretraining."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
@@ -208,7 +208,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
     """Compute the FLOPs (in millions) of every dev example for an exit after each layer.
 
     FLOPs are a quadratic function of the number of tokens, fitted to counts at three lengths. Older records lack these
-    counts. For older records, a linear function of the mean layers is fitted to the timed exit settings.
+    counts. Their FLOPs are a linear function of the layers, fitted to the timed exit settings.
 
     Returns:
         FLOPs (layers, n), or (layers, 1) for older records; None if FLOPs or predictions are not stored.
@@ -234,9 +234,9 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Divide the summed time per example of the first cells by the summed time of the second cells.
+    """Divide the total time per example of all first cells by that of all second cells.
 
-    Return None if there are no pairs, or if a cell has no times.
+    Return None if there are no pairs, or if a cell was not timed.
     """
     times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]
     timed = [(own, other) for own, other in times if own is not None and other]
@@ -266,7 +266,7 @@ def median_over_seeds(cell: Cell, field: Literal["num_parameters", "num_layers",
 
 
 def speed_up(cells: Iterable[Cell]) -> float | None:
-    """Divide the total depth by the total mean layers of the cells that have both; return None if there are none."""
+    """Divide total depth by total mean layers. Cells without layers are left out; return None if none remain."""
     numbers = [(median_over_seeds(cell, "num_layers"), median_over_seeds(cell, "mean_layers")) for cell in cells]
     pairs = [(depth, run) for depth, run in numbers if depth and run]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

@@ -1,8 +1,7 @@
 """Curves of score over mean layers. A table cell has one curve per model, drawn through the model's best exit settings.
 
-Settings that were chosen and measured on the same examples would favour methods with many settings. So the settings are
-chosen on one half of dev and measured on the other half, and then the halves swap roles. Each number is the mean of the
-two measurements.
+The settings are chosen on one half of dev and measured on the other half. Then the halves swap roles. Each number is the
+mean of the two measurements. With one set of examples, methods with many settings would score too high.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Settings:
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
     def at_cost(self, costs: np.ndarray) -> Settings:
-        """Measure exits by another cost than the number of layers.
+        """Replace the number of layers by another cost.
 
         Args:
             costs: cost of exiting after each layer, (layers, n), or (layers, 1) if all examples have equal costs.
@@ -58,12 +57,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Measured(Settings):
-    """Exit settings that were chosen on some examples and measured on other examples, sorted by mean layers."""
+    """Exit settings, chosen on one half of dev and measured on the other half. They are sorted by mean layers."""
 
     most_layers: float  # of the most expensive setting, chosen or not; the curve is flat from its last point to here
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
-        """Compute each setting's weight in the mean score between `fewest` and `most` mean layers, (settings,)."""
+        """Compute the weights of the settings, (settings,), for a mean score from `fewest` to `most` mean layers."""
         return front_weights(self.mean_layers, fewest, most)
 
 
@@ -103,16 +102,16 @@ class Curves:
         return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
 
     def at_cost(self, costs: np.ndarray) -> Curves:
-        """Compute the curves over another cost than layers; see `Settings.at_cost`."""
+        """Replace the number of layers by another cost; see `Settings.at_cost`."""
         models, fixed = zip(*self.whole, strict=True)
         return make_curves([own.at_cost(costs) for own in models], [own.at_cost(costs) for own in fixed])
 
     def elue(self) -> Scored:
         """Compute the ELUE score of each model: the mean gain of its exit settings over exits at a fixed layer.
 
-        The ELUE score is (1/n) Σ (p_i - p_anchor(f_i)), where setting i has score p_i and f_i mean layers (ElasticBERT,
-        arXiv:2110.07038, equation 1). Our anchor is the same model with a fixed exit layer; scores between two layers
-        are interpolated. ELUE's anchor is ElasticBERT.
+        The ELUE score is (1/n) Σ (p_i - p_anchor(f_i)). Setting i has the score p_i and f_i mean layers (ElasticBERT,
+        arXiv:2110.07038, equation 1). ELUE's anchor is ElasticBERT. Our anchor is the same model with a fixed exit
+        layer. Its scores are interpolated between layers.
         """
         scores, resampled = [], []
         drawn = _resampled([one for pair in self.whole for one in pair], 0)
@@ -158,8 +157,8 @@ def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves
     """Make one curve per seed; all settings must be evaluated on the same examples.
 
     Args:
-        models: one per seed, with its exit settings.
-        fixed: the same models, with a fixed exit layer in each setting.
+        models: exit settings of the model of each seed.
+        fixed: fixed exit layers of the same models, one setting per layer.
     """
     one, two = halves(models[0].examples.split)
     chosen_and_measured = ((one, two), (two, one))
@@ -183,7 +182,7 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
     """For each task, find the range of mean layers (or another cost) that the curves of all rows cover.
 
-    Tasks without such a range are left out, and so are tasks with a single row, or with a row of one seed.
+    Tasks without a common range are left out. So are tasks with a single row, or with a row that has one seed.
 
     Args:
         curves: (row label, task) -> curves.
@@ -201,12 +200,12 @@ def common_range(curves: Collection[Curves]) -> tuple[float, float]:
 
 
 def swept_settings(predictions: Predictions) -> Settings | None:
-    """Compute a model's predictions at the trial's own exit setting and at all other evaluated settings.
+    """Compute a model's predictions at the exit setting of its trial and at all swept settings.
 
-    If the exit is random, each of its draws counts as a setting.
+    Each draw of a random exit counts as a setting.
 
     Returns:
-        None if no other setting was evaluated, or if this package does not define the exit rule.
+        None if no setting was swept, or if this package does not define the exit rule.
     """
     rules = predictions.sweep_rules
     known = [rule for rule in rules if rule is not None]
@@ -228,7 +227,7 @@ def _fixed_layers(predictions: Predictions) -> Settings:
 
 
 def _measure(choosing: Settings, measuring: Settings) -> Measured:
-    """Choose the settings that are Pareto-optimal on some examples, and measure them on other examples."""
+    """Choose the settings that are Pareto-optimal on one half of dev, and measure them on the other half."""
     places = pareto_places(choosing.mean_layers, choosing.scores)
     places = places[np.argsort(measuring.mean_layers[places], kind="stable")]
     most_layers = float(measuring.mean_layers.max())

@@ -35,9 +35,9 @@ class Sweep:
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting that runs about `mean_layers` layers, as the median over seeds.
+        """Find the setting that is nearest to `mean_layers`, by the median over seeds; return its index.
 
-        Return None if even the nearest setting differs by more than `within`.
+        Return None if the nearest setting differs by more than `within`.
         """
         away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
         return int(away.argmin()) if away.min() <= within else None
@@ -87,7 +87,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Read the results of `rule` at all settings that were evaluated for every seed, including the trials' setting."""
+    """Collect the results of `rule` at each setting that was evaluated for every seed."""
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     points: list[dict[float, tuple[float, float]]] = []  # per seed: setting -> (mean layers, score)
     for own, record in zip(stored, records, strict=True):
@@ -109,9 +109,9 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Return the sweeps of `exits`, followed by sweeps of other exit rules, which are computed from layer outputs.
+    """Return the sweeps of `exits`, and then a sweep of every other exit rule.
 
-    The result is empty if `exits` has no sweeps.
+    The other sweeps are computed from layer outputs. The result is empty if `exits` has no sweeps.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -127,7 +127,7 @@ def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
 
 
 def _applied(settings: list[ExitRule], stored: list[Predictions]) -> Sweep:
-    """Apply all settings of one exit rule to the stored layer outputs of all seeds."""
+    """Apply each setting of one exit rule to the stored layer outputs of each seed."""
     results = [[apply_exit(rule, own.outputs) for rule in settings] for own in stored]
     pairs = zip(stored, results, strict=True)
     return Sweep(
@@ -147,7 +147,7 @@ def _shares(predictions: Predictions, depth: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Mean layers of a cell's models at the fastest safe setting of an exit rule, for each of `RISKS`."""
+    """Mean layers at the fastest safe setting of an exit rule, for each seed and each of `RISKS`."""
 
     rule: str
     num_layers: int
@@ -156,9 +156,9 @@ class Guarantee:
 
 
 def read_guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """Yield a guarantee for each exit rule of this package that has stored results for every seed.
+    """Yield a guarantee for each exit rule that has stored results for every seed.
 
-    A regression task has no guarantees.
+    Regression tasks have no guarantees, and neither have rules that this package does not define.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -185,6 +185,6 @@ def read_guarantees(cell: Cell) -> Iterator[Guarantee]:
 
 
 def _count_safe_layers(settings: EvaluatedSettings, labels: np.ndarray | None, risk: float, num_layers: int) -> float:
-    """Return the mean layers at the fastest safe setting, or `num_layers` if no setting is safe."""
+    """Return the mean layers of the fastest safe setting; return `num_layers` if no setting is safe."""
     place = find_safe_setting(settings.lost(labels), risk)
     return num_layers if place is None else float(settings.mean_layers[place])

@@ -1,8 +1,8 @@
 """Score the stored predictions of table cells (one method on one task) on bootstrap resamples of dev.
 
-A resample weights each example by how often it was drawn. Every GLUE metric is a function of weighted means, so one
-matrix product scores all resamples of all models. Sums of these integer weights are exact. Spearman's correlation uses
-the ranks in the whole dev set. Scores on the dev set itself come from `trainables.data.metrics`.
+A resample gives each example a weight: the number of times that the example was drawn. Every GLUE metric is a function
+of weighted means, so one matrix product scores all resamples of all models. Spearman's correlation uses the ranks in
+the whole dev set. Scores on the dev set itself come from `trainables.data.metrics`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Scored:
 
 @dataclass(frozen=True)
 class Sample(Scored):
-    """Predictions of a method on a task for several seeds, and the score of each seed.
+    """Predictions and scores of a method on a task, for several seeds.
 
-    If exit layers are drawn at random, each score is the mean over the stored draws, as in tables.
+    If the exit is random, each score is the mean over the stored draws.
     """
 
     answers: list[Answers]
@@ -49,19 +49,19 @@ class Sample(Scored):
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """95 % interval of the mean score for new seeds and dev examples, clipped to the range of the score."""
+        """95 % interval of the mean score over seeds and dev examples, clipped to possible scores."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
 
     @property
     def spread_over_seeds(self) -> float:
-        """Standard deviation of the score over seeds, all on the same dev examples."""
+        """Standard deviation of the score over seeds, on the whole dev set."""
         return float(np.std(self.scores, ddof=1))
 
     @property
     def spread_over_examples(self) -> float:
-        """Standard deviation of a single seed's score over other dev sets of the same size and distribution."""
+        """Standard deviation of one seed's score over bootstrap resamples of the dev examples."""
         return float(np.var(self.resampled, axis=0, ddof=1).mean() ** 0.5)
 
     @property
@@ -76,10 +76,10 @@ class Sample(Scored):
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """Resample the cells. Cells with a single seed, missing predictions or unequal examples are left out.
+    """Score the cells on bootstrap resamples. Cells with one seed, missing predictions or unlike examples are left out.
 
     Raises:
-        ValueError: if stored predictions give another score than their record, or two seeds have equal predictions.
+        ValueError: if predictions do not match the score in their record, or two seeds have the same predictions.
     """
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     stored = {place: predictions for place, cell in cells.items() if (predictions := _stored(cell))}
@@ -167,13 +167,13 @@ def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
     """Check whether the cell scores above `constant`, the score of the best constant answer.
 
-    With a `sample`, the difference must be significant. Without one, the median is compared without a test.
+    With a `sample`, the difference must be significant. Without a `sample`, the median must be higher.
     """
     return sample.is_above_constant if sample else cell.median > constant + TOLERANCE
 
 
 def has_found_nothing(cell: Cell, constant: float) -> bool:
-    """Check whether no search trial scores higher than `constant`, the score of the best constant answer.
+    """Check whether the best search trial scores no higher than `constant`, the score of the best constant answer.
 
     Return False if no search trial has a score, or if search trials are not selected by dev score.
     """
@@ -212,16 +212,16 @@ def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarra
 
 
 def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Score predictions (models, n) on one dev split, weighted by each row of `weights` (resamples, n).
+    """Score predictions (models, n) on resamples of one dev split; return scores (resamples, models).
 
-    Return scores (resamples, models).
+    A row of `weights` (resamples, n) has the weights of the examples in one resample.
     """
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
     return np.asarray(np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0))
 
 
 def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> tuple[np.ndarray, ...]:
-    """Compute the weighted shares of true, predicted and labelled positives, where class `of` is positive."""
+    """Compute the weighted shares of true positives, predicted positives and labelled positives of class `of`."""
     hits = _means(weights, (predictions == of) & (labels == of))
     return hits, _means(weights, predictions == of), _means(weights, labels[None] == of)
 
@@ -232,7 +232,7 @@ def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.
 
 
 def _macro_f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute macro F1 for each resample, over the classes that occur in the resample's labels or predictions."""
+    """Compute macro F1 for each resample, over the classes among its labels and predictions."""
     classes = np.union1d(predictions, labels)
     counts = [_counts(weights, predictions, labels, of=one) for one in classes]
     hits = np.stack([own for own, _, _ in counts])  # (classes, resamples, models)

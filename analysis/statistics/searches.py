@@ -28,8 +28,8 @@ def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]
 
     A search chooses the best of K trials by their scores S = μ + noise. μ depends on the configuration. The noise
     depends on the seed; its variance σ² is estimated from `seed_scores`. Configurations explain a share b of the
-    variance of S. The estimate is b σ² + b² Var(best S), with S taken as normal. The variance of S is estimated from
-    the scores above the median, because diverged trials would inflate it.
+    variance of S. The estimate is b σ² + b² Var(best S), if S is normal. The variance of S is estimated from the scores
+    above the median, because diverged trials have very low scores.
 
     Returns:
         None if there are fewer than 4 trials or fewer than 2 seeds.
@@ -62,9 +62,9 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 
 
 def best_minus_last(cell: Cell) -> float | None:
-    """Compute how much the selected epoch scores above the last on the selection split, as the median over seeds.
+    """Subtract the last epoch's selection score from that of the selected epoch; return the median over seeds.
 
-    Return None if no trial has scores of epochs.
+    Return None if there are no scores of epochs.
     """
     gains = []
     for record in cell.records:
@@ -76,7 +76,7 @@ def best_minus_last(cell: Cell) -> float | None:
 
 @dataclass(frozen=True)
 class EqualBudget:
-    """Expected best search score of each row on a task, within the smallest search budget of all rows."""
+    """Expected best search score of each row on one task, if all searches have the same budget."""
 
     task: str
     budget: float
@@ -84,21 +84,20 @@ class EqualBudget:
 
 
 def expected_best(scores: Sequence[float], number: float) -> float:
-    """Compute the expected highest score of `number` draws (at least 1, may be fractional) from `scores`.
+    """Compute the expected maximum of `number` draws from `scores`, with replacement.
 
-    The scores are drawn with replacement (Dodge et al. 2019, arXiv:1909.03004, equation 3). As an estimate of the best
-    of n search trials, the result is biased downwards, most strongly if n is near the number of scores (Tang et al.
-    2020, arXiv:2004.13705). The order of the trials is ignored.
+    `number` is at least 1 and may be fractional (Dodge et al. 2019, arXiv:1909.03004, equation 3). The result is biased
+    downwards, most strongly if `number` is near the number of scores (Tang et al. 2020, arXiv:2004.13705).
     """
     ordered, shares = np.sort(scores), np.arange(len(scores) + 1) / len(scores)
     return float(ordered @ np.diff(shares**number))
 
 
 def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
-    """Estimate each row's best score within the smallest search budget, on every task that two rows have searched.
+    """Estimate the best search score of each row within the cost of the cheapest search, for each task.
 
-    A row's budget is the cost of its search. Seconds are GPU seconds if all rows used GPUs, else wall-clock seconds.
-    Rows may have run on different kinds of devices; this is not checked.
+    Tasks with a single searched row are left out. Seconds are GPU seconds if all rows used GPUs, else wall-clock
+    seconds. The kind of device is not checked.
     """
     budgets = []
     for task in dict.fromkeys(task for row in rows for task in row.cells):

@@ -58,8 +58,8 @@ def welch_test(
 ) -> PairedTest:
     """Test the difference between the mean scores of two methods: Welch over seeds, bootstrap over dev examples.
 
-    The variance of the difference is the sum of each method's variance over seeds (Welch) and the variance over
-    examples (bootstrap). What both contain is counted once.
+    The variance of the difference is the variance over seeds of both methods (Welch) plus the variance over examples
+    (bootstrap). The interaction of seeds and examples is a part of each, but is counted once.
 
     Args:
         resampled: (resamples, seeds) scores on resamples of the examples. Both methods share the resamples.
@@ -75,9 +75,9 @@ def welch_test(
 
 
 def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
-    """Compute the 95 % confidence interval of a mean score, for other seeds and other dev examples.
+    """Compute the 95 % confidence interval of a mean score over seeds and dev examples.
 
-    `welch_test` describes the arguments and the estimate of the variance.
+    The arguments and the estimate of the variance are those of `welch_test`.
     """
     over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
     of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
@@ -98,12 +98,11 @@ def at_level(test: PairedTest, level: float) -> PairedTest:
 def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     """Test whether a difference is 0; the variance of the difference is the sum of `variances`.
 
-    Degrees of freedom are Satterthwaite's (1946), except that a variance with ν degrees of freedom is weighted by
+    Degrees of freedom are Satterthwaite's (1946), with one change: a variance with ν degrees of freedom gets the weight
     (ν + 2) / ν. Without these weights, the test rejects a true null too often (`python -m benchmarks.statistics
     freedom`).
 
-    If the variance is 0, nothing can be tested: p is 1, and the interval is [-2, 2], the range of possible differences.
-    If the difference is 0 too, the interval is [0, 0].
+    If the variance is 0, p is 1, and the interval is [-2, 2]. If the difference is 0 too, the interval is [0, 0].
     """
     variance = sum(part.value for part in variances)
     if variance == 0:
@@ -124,7 +123,7 @@ def _variance_over_seeds(scores: Sequence[float]) -> Variance:
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """Estimate the part of the mean score's variance that is counted twice: over examples and over seeds."""
+    """Estimate the variance of a mean over seeds that is due to the interaction of seeds and examples."""
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)

@@ -45,9 +45,9 @@ def verdict(
     """Compare our scores with a published number, and decide whether it was reproduced.
 
     The published number is compared with the same statistic (median or mean) of our scores. Both numbers must be from
-    the same dev set. The 95 % interval of the difference is Student's t. The variance of the difference is the sum of
+    the same dev set. The 95 % interval of the difference uses Student's t. The variance of the difference is the sum of
     both numbers' variances. If no standard deviation was published, our standard deviation is used for both numbers.
-    `search` is added once for each number.
+    The variance `search` is added twice: once for our number and once for the published number.
 
     - "reproduced": the interval lies within `MARGIN` of 0 (two one-sided tests at 2.5 %).
     - "not reproduced": the interval excludes 0, and the difference exceeds the margin.
