@@ -1,7 +1,7 @@
 """Curves of score over mean layers. A table cell has one curve per model, drawn through the model's best exit settings.
 
-The settings are chosen on one half of dev and measured on the other half. Then the halves swap roles. Each number is the
-mean of the two measurements. With one set of examples, methods with many settings would score too high.
+The settings are chosen on one half of dev and measured on the other half. Then the halves swap roles. Each number is
+the mean of the two measurements. With one set of examples, methods with many settings would score too high.
 """
 
 from __future__ import annotations
