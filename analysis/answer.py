@@ -1,7 +1,7 @@
 """Summary of a study: which methods are better, by how much and at what cost, with the caveats.
 
 The summary calls a method better or worse only if the difference is significant. The dev table marks such differences
-with ↑ or ↓. If repeated searches can be compared, the marks of table `search_repeats` count instead.
+with ↑ or ↓. With repeated searches, the summary follows the marks of the table `search_repeats` instead.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the row's inference time by the baseline's, over the tasks on which both have results.
+    """Divide the row's inference time by the baseline's, summed over the tasks with results of both rows.
 
-    Return None if there are no such tasks, or if some of the models were not timed.
+    Return None if there are no such tasks, or if a cell was not timed.
     """
     others = {cell.task: cell for label, cell in evidence.cells if label == evidence.baseline and cell.records}
     pairs = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
@@ -165,7 +165,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe the method's difference from the baseline, whether it is significant, and the layers that run.
+    """Describe the method's difference from the baseline, its significance, and the number of layers run.
 
     Without `in_short`, also describe the power of the tests and the compute.
     """
@@ -245,7 +245,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Count the missing cells, and the cells that do not have the seeds of the protocol.
+    """Count the cells without scores, and the cells with other seeds than the protocol asks for.
 
     Every repeated search counts as a separate cell.
     """

@@ -98,7 +98,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
         metrics: task -> metric that replaces GLUE's metrics; the key "" stands for all other tasks.
 
     Raises:
-        ValueError: if a file cannot be read, rows contradict each other, or a metric is missing or fits no task.
+        ValueError: if a file cannot be read, rows contradict each other, or `metrics` lacks or misnames a task.
     """
     rows = pd.concat([_read(path) for path in paths], ignore_index=True)
     rows["task"] = rows["task"].map({name: _task_name(name) for name in rows["task"].unique()})
@@ -157,7 +157,7 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
 
 
 def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
-    """Put all answers in the same order of examples; return method -> answers of each seed."""
+    """Sort the answers of every seed by example; return method -> answers of each seed."""
     labels, answers = _as_numbers(task, rows)
     number = pd.to_numeric(rows["example"], errors="coerce")
     rows = rows.assign(label=labels, answer=answers, number=number)
@@ -197,7 +197,7 @@ def _arrange_answers(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarra
 def _as_numbers(task: Task, rows: pd.DataFrame) -> np.ndarray:
     """Convert labels and answers to scores or class numbers, (2, rows).
 
-    Texts that are not class names of the task become further classes.
+    Unknown class names become further classes.
     """
     classes = {name: number for number, name in enumerate(task.labels)}
     named = pd.concat([rows["label"], rows["answer"]]).astype(object).map(lambda value: classes.get(value, value))

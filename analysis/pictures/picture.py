@@ -97,7 +97,7 @@ def lay_out(
 ) -> Picture:
     """Compute the layout of the panels once for all file formats, and attach tooltips to the visible points.
 
-    `trends` describes each task's panels; the alternative text is made from it.
+    `trends` lists the sentences of the alternative text, by task.
     """
     for axes in figure.axes:
         (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
@@ -165,8 +165,8 @@ class Style:
 def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     """Choose a style for every row; return row label -> style.
 
-    A method's colour is chosen by a hash of its name, so it is usually the same in every picture of every study. If the
-    colour is already taken, the next free colour is chosen.
+    A method's colour is chosen by a hash of its name, so it is usually the same in every study. If the colour is taken,
+    the next free colour is chosen.
     """
     places: dict[str, int] = {}
     for method in dict.fromkeys(row.method for row in rows):
@@ -189,7 +189,7 @@ def choose_rule_style(number: int) -> Style:
 def make_task_panels(
     tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points"
 ) -> tuple[Figure, dict[str, Axes]]:
-    """Create an empty panel for each task, at most three in a row; a panel's title names its task and metric."""
+    """Create an empty panel for each task, at most three in a row. The title names the task and the metric."""
     wanted = set(tasks)
     titles = {task: f"{TASKS[task].title}: {metric_words(TASKS[task])}" for task in TASKS if task in wanted}
     return make_panels(titles, xlabel=xlabel, ylabel=ylabel)
@@ -222,7 +222,7 @@ def share_x(panels: Collection[Axes]) -> None:
 
 
 def share_height(panels: Collection[Axes]) -> None:
-    """Give all y-axes the same length, each centred on the lines of its panel.
+    """Give all y-axes the same length, and centre each axis on its data.
 
     No axis reaches far above 100 points.
     """

@@ -67,9 +67,8 @@ def pictures(evidence: Evidence) -> list[Picture]:
 def differences_picture(evidence: Evidence) -> Picture | None:
     """Draw every method's difference from the baseline against its relative cost.
 
-    The cost is measured time, or layers if not all models were timed. After repeated searches, the difference is over
-    all searches, but the cost is that of the models from the first search. Return None if there is no baseline or no
-    test.
+    The cost is time, or layers if not all models were timed. After repeated searches, the difference is the mean over
+    all searches. The cost is still that of the first search. Return None if there is no baseline or no test.
     """
     baseline = evidence.baseline
     cells = evidence.cells_by_place
@@ -124,7 +123,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
 
 @matplotlib.rc_context(STYLE)
 def seeds_picture(evidence: Evidence) -> Picture | None:
-    """Draw the score of every seed, and the median, for each method and task; return None if there are no scores."""
+    """Draw the score of every seed, and the median over seeds; return None if there are no scores."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not cells:
         return None
@@ -185,7 +184,7 @@ def compute_curve(sweep: Sweep) -> Curve:
 
 
 def _draw_curve(axes: Axes, style: Style, label: str, curve: Curve, *, opacity: float = 0.15) -> list[Tip]:
-    """Draw the median over the seeds, with their range as a band; return the tooltips of the settings."""
+    """Draw the median over the seeds as a line and the range as a band; return a tooltip for each setting."""
     axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=opacity, lw=0)
     axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
     points = zip(curve.names, curve.layers, curve.median, curve.lowest, curve.highest, strict=True)
@@ -203,10 +202,7 @@ def _limit_axes(axes: Axes, *, lowest_mark: float) -> None:
 
 @matplotlib.rc_context(STYLE)
 def layers_picture(evidence: Evidence) -> Picture | None:
-    """Draw score against mean layers for all sweeps, and mark the exit setting of training.
-
-    The mark lies on the curve if the sweep contains that setting.
-    """
+    """Draw score against mean layers for all exit settings, and mark the setting with which each trial was run."""
     if not evidence.exits:
         return None
     curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
@@ -229,8 +225,8 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
         "Lines show the median over the seeds at every exit setting, and bands show the range. Marks show the exit "
-        "setting of training. Methods without a tunable exit have no line. All panels share one vertical scale. "
-        f"Scores more than {REACH} points below the lowest mark of a panel may be cut off."
+        "setting with which the trials ran. Methods without a tunable exit have no line. All panels share one "
+        f"vertical scale. Scores more than {REACH} points below the lowest mark of a panel may be cut off."
     )
     if missing := _list_without_predictions(evidence):
         caption += f" These have no curves, because predictions are missing: {', '.join(missing)}."
@@ -268,8 +264,8 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     add_legend(figure, styles)
     caption = (
         "Each line shows the scores of the same trained models under one exit rule, as the median over the seeds. "
-        f"Bands show the range. Each panel has its own scale. Scores more than {REACH} points below the models' own "
-        "exit are cut off."
+        f"Bands show the range. Each panel has its own scale. Scores more than {REACH} points below the score of the "
+        "models' own exit rule are cut off."
     )
     return lay_out("exit-rules", "Exit rules on the same models", caption, trends, figure, tips)
 
@@ -288,7 +284,7 @@ def _list_without_predictions(evidence: Evidence) -> list[str]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw the share of examples that exit after each layer, and the mean posterior probability of such an exit.
+    """Draw the share of examples that exit after each layer, and each layer's mean posterior probability.
 
     Each method has a strip per task, as in figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
     with stored predictions exits early.
@@ -315,7 +311,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
 
 
 def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
-    """Create a panel for each row and task; stack the panels of a task, and give all panels the same axis limits."""
+    """Create a panel for each row and task, with the same axis limits. The panels of a task are stacked."""
     columns = min(PANELS_PER_LINE, len(tasks))
     lines = -(-len(tasks) // columns)
     height = (STRIP_HEIGHT * len(labels) + 0.25) * lines + 0.4
@@ -396,7 +392,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:
-    """List the search trials that have a selection score and were not dropped, in the order in which they ended."""
+    """List the search trials with a selection score, in the order in which they ended; skip dropped trials."""
     counting = (record for record in cell.arm_records if record.phase == "search" and record.status != "dropped")
     searched = sorted(counting, key=lambda record: record.ended)
     return [(record, record.selection_score) for record in searched if record.selection_score is not None]

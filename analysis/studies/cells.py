@@ -1,11 +1,10 @@
 """Make the cells and rows of a table from the records of one or several studies.
 
-An arm is one method on one task. Its cell joins the records of all studies that have the arm, and contains each trial
-once. The studies must have the same protocol (`load_studies`), the same seeds, the same data for each task, and the
-same backbone and settings for each method. Generated and real data cannot be mixed.
+An arm is one method on one task. A cell joins an arm's records from all studies; each trial counts once. The studies
+must have the same protocol (`load_studies`) and the same seeds. Each task must have the same data in all studies, and
+each method the same backbone and settings. Generated and real data cannot be mixed.
 
-With `separate`, each study has its own rows, and only the protocol and the data must be the same. Scores from too few
-seeds are marked.
+With `separate`, each study has its own rows. Then only the protocol and the data must be the same.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Cell:
 
     @property
     def paid(self) -> list[Record]:
-        """Records of all trials of the arm, including failed trials that later ran again."""
+        """All records of the arm, including those of failed trials that later ran again."""
         return [
             record
             for study in self.studies
@@ -105,7 +104,7 @@ class Cell:
 
     @property
     def dropped(self) -> list[Record]:
-        """Records of the arm's trials that the user excluded with `study.drop`."""
+        """Records that the user excluded with `study.drop`."""
         return [record for record in self.arm_records if record.status == "dropped"]
 
     @property
@@ -116,7 +115,7 @@ class Cell:
 
     @property
     def former_scores(self) -> list[float]:
-        """Confirm scores of the configurations that the present winner has replaced."""
+        """Scores of the confirm trials of earlier winners."""
         confirm = [record for record in self.arm_records if record.phase == "confirm" and record not in self.records]
         return [record.score for record in confirm if record.status == "completed" and record.score is not None]
 
@@ -173,7 +172,7 @@ def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
 
 
 def make_rows(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
-    """Make the rows of a table: one for each method or, if `separate`, one for each method of each study.
+    """Make the rows of a table: one per method. If `separate`, make one per study and method.
 
     Raises:
         ValueError: if the studies cannot share a table; the message names two studies and what differs.

@@ -39,8 +39,8 @@ SECONDS = {"wall_seconds": "float64", "gpu_seconds": "float64"}
 class Frames:
     """Pandas data frames of a finished or running study. A frame without rows still has all columns.
 
-    The column `counts` is true for the trials that count in tables: completed confirm trials (final runs with fresh
-    seeds) of each arm's winner. Trials of repeated searches do not count.
+    The column `counts` is true for the trials that count in tables. These are the completed confirm trials (final runs
+    with fresh seeds) of the winning configurations. Trials of repeated searches do not count.
     """
 
     study: Study
@@ -167,7 +167,7 @@ def _joined(parts: list[pd.DataFrame], dtypes: Mapping[str, str]) -> pd.DataFram
 
 
 def _frame(rows: Rows, dtypes: Mapping[str, str], further: Iterable[str] = ()) -> pd.DataFrame:
-    """Make a frame with the columns of `dtypes`, then of `further`, then all other columns of `rows`."""
+    """Make a frame of `rows`. The columns in `dtypes` come first, then those in `further`, then the rest."""
     found = list(rows)
     columns = dict.fromkeys([*dtypes, *further, *(name for row in found for name in row)])
     return pd.DataFrame(found, columns=[*columns]).astype(dict(dtypes))

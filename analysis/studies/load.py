@@ -59,7 +59,7 @@ class Study:
 
     @cached_property
     def looks(self) -> list[Plan]:
-        """Plans with results that the user may have seen: those of launches that ran to their end, and the latest plan.
+        """Plans of all launches that ran to their end, and the latest plan: the user may have seen their results.
 
         Tables that a user prints at other times are not recorded.
         """
@@ -150,7 +150,7 @@ def check_record(record: Record, planned: Mapping[str, str | None]) -> str:
     """Describe the first defect of a record; return an empty text if the record has none.
 
     The record must have the values in `planned`. A completed trial must have every metric of its task, and its score
-    must be the mean of these metrics. The reader of the journal has checked that scores lie in [-1, 1].
+    must be the mean of these metrics.
     """
     for name, value in planned.items():
         if (found := getattr(record, name)) != value:

@@ -45,11 +45,11 @@ class Answers:
         return len(self.answers)
 
     def score_answers(self, answers: np.ndarray) -> float:
-        """Score other answers to the same examples, given as `answers` (n,)."""
+        """Score `answers` (n,) to the examples of this object."""
         return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
 
     def scored(self, logits: np.ndarray) -> float:
-        """Score other predictions for the same examples, given as `logits` (n, labels)."""
+        """Score `logits` (n, labels) for the examples of this object."""
         return self.score_answers(predictions_from_logits(self.task, logits))
 
     @property
@@ -66,7 +66,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Predictions(Answers):
-    """Dev outputs of a confirm trial at its selected epoch, and the trial's results under other exit settings."""
+    """Dev outputs of a confirm trial at its selected epoch, and the results of its sweep over exit settings."""
 
     logits: np.ndarray  # (draws, n, labels)
     exit_layers: np.ndarray  # (draws, n) counted from 1
@@ -163,8 +163,8 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
     for (rule, setting), one, again in zip(names, stored, recomputed_sweep(predictions), strict=True):
         if (abs(one - again) > TOLERANCE).any():  # False for NaN: not recomputable
             lines.append(
-                f"{rule} at {setting:g}: the sweep has score {one[0]:.6f} and {one[1]:.3f} layers, but the outputs of "
-                f"the layers give score {again[0]:.6f} and {again[1]:.3f} layers"
+                f"{rule} at {setting:g}: the sweep has score {one[0]:.6f} and {one[1]:.3f} layers, but the stored "
+                f"outputs of all layers give score {again[0]:.6f} and {again[1]:.3f} layers"
             )
     return lines
 
