@@ -342,7 +342,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """Check if the reader of standard output is gone; a BrokenPipeError can also come from another connection."""
+    """Check if the reader of standard output is gone."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # 0: report only errors
     return bool(poll.poll(0))

@@ -164,9 +164,9 @@ def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerK
 
 @contextmanager
 def _request_nodes(kinds: Sequence[WorkerKind]) -> Iterator[None]:
-    """For each kind, submit a pending task that needs a whole node, so that the autoscaler adds the node.
+    """Make the autoscaler add a node of each kind, by tasks that need a whole node.
 
-    Ray's `request_resources` is not used, because such a request stays in force if this process is killed.
+    If this process is killed, the tasks end, while a request by Ray's `request_resources` would stay in force.
     """
     tasks = []
     for kind in kinds:

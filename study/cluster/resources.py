@@ -126,7 +126,7 @@ class Resources:
 
     @classmethod
     def measure(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
-        """Set the CPUs and GPUs per trial; if `gpus` is None, a trial gets one GPU, or none if no node has a GPU.
+        """Set the CPUs and GPUs per trial. If `gpus` is None, it is set to 1, or to 0 if no node has a GPU.
 
         `address` is the address of the Ray cluster; None means this machine.
         """

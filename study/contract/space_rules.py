@@ -117,7 +117,7 @@ def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
 
 
 def published_points_are_whole(method: Method) -> Iterator[Fault]:
-    """Check that PUBLISHED names only known tasks, and each point has a value within range for every field of SPACE."""
+    """Check that PUBLISHED names only known tasks, and that each point has a valid value of every field of SPACE."""
     yield from _find_unknown("PUBLISHED", method.space.published, trainable_tasks())
     for task, points in method.space.published.items():
         for point in points:
@@ -228,7 +228,7 @@ def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Va
 
 
 def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
-    """List every combination of the fields' values: all choices, or both ends of a numeric range."""
+    """List the corners of a search space: every combination of choices and of the ends of numeric ranges."""
     return list_combinations(
         {field: getattr(range_, "choices", None) or (range_.low, range_.high) for field, range_ in ranges.items()}
     )

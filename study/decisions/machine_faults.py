@@ -46,7 +46,7 @@ class _TrialFaults:
 
 
 class Faults:
-    """The machine faults of a launch, and their consequences for its trials and nodes."""
+    """The machine faults of a launch, and what follows for trials and nodes."""
 
     def __init__(self, *, max_failures: int = DEFAULT_MAX_FAILURES, clock: Callable[[], float] = time.monotonic):
         """Start without faults; `clock` returns seconds and never goes back."""
@@ -95,14 +95,14 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Collection[str]) -> None:
-        """Discard the faults that trials had on `nodes`, because the nodes, not the trials, caused these faults."""
+        """Discard the faults on `nodes`, because the trials did not cause these faults."""
         for trial in self._trials.values():
             trial.failures = [failure for failure in trial.failures if failure.node not in nodes]
             trial.counted_faults = min(trial.counted_faults, len(trial.failures))
             trial.is_last_heard = trial.is_last_heard and bool(trial.failures)
 
     def take_back_nodes(self, *, time: str) -> list[NodeTakenBack]:
-        """End the exclusion of nodes that have been excluded long enough; return the resulting events."""
+        """Let nodes get trials again after `LEFT_OUT_SECONDS`; return the resulting events."""
         due = {node: host for node, (until, host) in self._left_out.items() if self._clock() >= until}
         for node in due:
             del self._left_out[node]

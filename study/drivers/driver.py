@@ -177,7 +177,7 @@ class Driver(ABC):
             self.scheduler.retry(key, failure)
 
     def watch(self) -> None:
-        """Check the time limit; every `LOOK_SECONDS`, also write the steps file and check the nodes and the watchdog.
+        """Check the time limit. Every `LOOK_SECONDS`, also write the steps file, and check nodes and progress.
 
         Raises:
             Stalled: if there was no progress for too long.

@@ -31,7 +31,7 @@ class SmokeStepsFailed(ValueError):
 
 
 class SmokeSteps:
-    """The smoke steps of a launch, which each worker runs before its first trial."""
+    """The smoke steps of a launch. The workers share the steps and run them before the first trial."""
 
     def __init__(self, scheduler: Scheduler, *, slots: int):
         """Split the steps into one part per worker. A worker with an empty part runs no smoke step."""
