@@ -136,7 +136,7 @@ def inline_svg(image: bytes, name: str) -> str:
 
 
 def figure_width(columns: int) -> float:
-    """Return the width of a figure in inches: one column of a paper for one column of panels, or else the page."""
+    """Return the width of a figure in inches. A figure with several columns of panels is as wide as the page."""
     return COLUMN_INCHES if columns == 1 else PAGE_INCHES
 
 

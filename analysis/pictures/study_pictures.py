@@ -284,7 +284,7 @@ def _list_without_predictions(evidence: Evidence) -> list[str]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw the share of examples that exit after each layer, and each layer's mean posterior probability.
+    """Draw how many examples exit after each layer, and the mean posterior probability of exiting there.
 
     Each method has a strip per task, as in figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
     with stored predictions exits early.

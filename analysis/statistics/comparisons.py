@@ -92,7 +92,7 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Return the label of the row that has scores of the baseline; return None if there are none or several."""
+    """Return the label of the row with scores of the baseline, or None if there is no such row, or more than one."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
@@ -113,7 +113,7 @@ def find_baseline_method(rows: list[Row]) -> str | None:
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
     """Adjust the p-values and intervals of one family of tests for `looks`; see `compare`.
 
-    P-values are also adjusted for the number of tests. Intervals are adjusted for it only in the family "means".
+    P-values are also adjusted for the number of tests, and so are the intervals of the family "means".
     """
     together = looks * (len(tests) if family == "means" else 1)
     return [
@@ -203,7 +203,7 @@ class Repeats(Scored):
 
     @property
     def search_deviation(self) -> float | None:
-        """Standard deviation without the variation over seeds; None if a search has a single seed."""
+        """The value of `deviation` without the variation over seeds; None if a search has a single seed."""
         if min(map(len, self.confirmed)) < 2:
             return None
         of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])

@@ -36,7 +36,7 @@ class Compute:
     cpu_seconds: float
 
     def describe(self, unit: TimeUnit | None = None) -> str:
-        """Format the GPU time and the CPU time in `unit`; by default, choose the unit for the longer time."""
+        """Format the GPU time and the CPU time in `unit`. The default unit suits the longer time."""
         unit = unit or choose_unit([self])
         parts = [f"{format_time(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
         parts += [f"{format_time(self.cpu_seconds, unit)} on CPU"] * (self.cpu_seconds > 0)
@@ -208,7 +208,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
     """Compute the FLOPs (in millions) of every dev example for an exit after each layer.
 
     FLOPs are a quadratic function of the number of tokens, fitted to counts at three lengths. Older records lack these
-    counts. Their FLOPs are a linear function of the layers, fitted to the timed exit settings.
+    counts. For older records, FLOPs are a linear function of the layers, fitted to the timed exit settings.
 
     Returns:
         FLOPs (layers, n), or (layers, 1) for older records; None if FLOPs or predictions are not stored.
@@ -234,7 +234,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Divide the total time per example of all first cells by that of all second cells.
+    """Sum the times per example of all first cells, and of all second cells; return the ratio of the two sums.
 
     Return None if there are no pairs, or if a cell was not timed.
     """
@@ -266,7 +266,7 @@ def median_over_seeds(cell: Cell, field: Literal["num_parameters", "num_layers",
 
 
 def speed_up(cells: Iterable[Cell]) -> float | None:
-    """Divide total depth by total mean layers. Cells without layers are left out; return None if none remain."""
+    """Divide the cells' total depth by their total mean layers; return None if no cell has both numbers."""
     numbers = [(median_over_seeds(cell, "num_layers"), median_over_seeds(cell, "mean_layers")) for cell in cells]
     pairs = [(depth, run) for depth, run in numbers if depth and run]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

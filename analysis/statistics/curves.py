@@ -62,7 +62,7 @@ class Measured(Settings):
     most_layers: float  # of the most expensive setting, chosen or not; the curve is flat from its last point to here
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
-        """Compute the weights of the settings, (settings,), for a mean score from `fewest` to `most` mean layers."""
+        """Compute the weight of each setting in the mean score from `fewest` to `most` mean layers, (settings,)."""
         return front_weights(self.mean_layers, fewest, most)
 
 
@@ -157,8 +157,8 @@ def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves
     """Make one curve per seed; all settings must be evaluated on the same examples.
 
     Args:
-        models: exit settings of the model of each seed.
-        fixed: fixed exit layers of the same models, one setting per layer.
+        models: for each seed, the exit settings of its model.
+        fixed: for each seed, the settings that let all examples exit at one layer.
     """
     one, two = halves(models[0].examples.split)
     chosen_and_measured = ((one, two), (two, one))
@@ -170,7 +170,7 @@ def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves
 
 
 def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split each dev split into random halves, with a fixed seed; return the indices of the examples in both halves."""
+    """Split each dev split into random halves, with a fixed seed; return the indices of both halves."""
     rng = np.random.default_rng(0)
     in_first = np.zeros(len(split), dtype=bool)
     for name in np.unique(split):

@@ -35,7 +35,7 @@ class Sweep:
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting that is nearest to `mean_layers`, by the median over seeds; return its index.
+        """Return the index of the setting with mean layers (median over seeds) nearest to `mean_layers`.
 
         Return None if the nearest setting differs by more than `within`.
         """
@@ -158,7 +158,7 @@ class Guarantee:
 def read_guarantees(cell: Cell) -> Iterator[Guarantee]:
     """Yield a guarantee for each exit rule that has stored results for every seed.
 
-    Regression tasks have no guarantees, and neither have rules that this package does not define.
+    Regression tasks and unknown exit rules have no guarantees.
 
     Raises:
         ValueError: if a predictions file is damaged.

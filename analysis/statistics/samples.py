@@ -76,7 +76,7 @@ class Sample(Scored):
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """Score the cells on bootstrap resamples. Cells with one seed, missing predictions or unlike examples are left out.
+    """Score the cells on bootstrap resamples of dev. Cells with one seed or incomplete predictions are left out.
 
     Raises:
         ValueError: if predictions do not match the score in their record, or two seeds have the same predictions.

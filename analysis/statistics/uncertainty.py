@@ -58,8 +58,8 @@ def welch_test(
 ) -> PairedTest:
     """Test the difference between the mean scores of two methods: Welch over seeds, bootstrap over dev examples.
 
-    The variance of the difference is the variance over seeds of both methods (Welch) plus the variance over examples
-    (bootstrap). The interaction of seeds and examples is a part of each, but is counted once.
+    The variance of the difference is the sum of three variances: one over the seeds of each method (Welch), and one
+    over examples (bootstrap). The interaction of seeds and examples is counted once.
 
     Args:
         resampled: (resamples, seeds) scores on resamples of the examples. Both methods share the resamples.
@@ -123,7 +123,7 @@ def _variance_over_seeds(scores: Sequence[float]) -> Variance:
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """Estimate the variance of a mean over seeds that is due to the interaction of seeds and examples."""
+    """Estimate how much the interaction of seeds and examples adds to the variance of the mean over seeds."""
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)

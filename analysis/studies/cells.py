@@ -128,7 +128,7 @@ class Cell:
 
     @property
     def shortfall(self) -> str:
-        """Description of the missing and surplus seeds, or of the reason why the cell is empty."""
+        """Description of the cell's state: the seeds found and wanted, or the reason why the cell is empty."""
         failed = f"; failed seeds: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped seeds: {', '.join(dropped)}" if dropped else ""
@@ -222,7 +222,7 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 
 
 def find_repeats(cell: Cell) -> list[Cell]:
-    """List the cell itself, and then a cell for each repeated search of its method on its task."""
+    """List the cell, and then the cells of its repeated searches."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]

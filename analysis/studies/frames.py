@@ -105,7 +105,7 @@ class Frames:
         return _joined([_settings(*own) for own in self._stored], SWEEPS)
 
     def picture(self, name: str) -> Picture | None:
-        """Return the report's picture with this name, such as `seeds`, or None if the report has no such picture."""
+        """Return the picture `name` of the report, such as `seeds`; return None if there is no such picture."""
         return next((picture for picture in self._pictures if picture.name == name), None)
 
     @cached_property

@@ -104,7 +104,7 @@ class Study:
 
     @cached_property
     def missing(self) -> Mapping[str, str]:
-        """The results that each incomplete arm lacks, by the arm's name; empty before the first launch."""
+        """Description of what each incomplete arm lacks, by the arm's name; empty before the first launch."""
         return compute_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property

@@ -45,11 +45,11 @@ class Answers:
         return len(self.answers)
 
     def score_answers(self, answers: np.ndarray) -> float:
-        """Score `answers` (n,) to the examples of this object."""
+        """Compute the score of `answers` (n,) on these examples."""
         return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
 
     def scored(self, logits: np.ndarray) -> float:
-        """Score `logits` (n, labels) for the examples of this object."""
+        """Compute the score of `logits` (n, labels) on these examples."""
         return self.score_answers(predictions_from_logits(self.task, logits))
 
     @property
