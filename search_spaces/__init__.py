@@ -54,7 +54,7 @@ class SearchSpace:
 
 
 def variants(method: str) -> list[str]:
-    """List the variants of a method, such as `palbert:a`, in the order of its file."""
+    """List the variants of a method, such as `palbert:a`, in the order of the method's file."""
     return [f"{method}{VARIANT}{name}" for name in getattr(_load_module(method), "VARIANTS", {})]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` write the file in a temporary folder, then rename it to `path`.
+    """Let `write` write a file in a temporary folder, then move the file to `path`.
 
     After a kill or a power cut, `path` has either its old or its new content.
     """
@@ -46,8 +46,7 @@ def write_json(path: Path, value: object) -> None:
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write files into a temporary folder, then rename the temporary folder to `folder`.
 
-    An existing folder is replaced. After a kill, `folder` is the old or the new folder. Only a kill between two renames
-    leaves no folder.
+    An existing folder is replaced. A kill leaves the old or the new folder; between the two renames, it leaves neither.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")

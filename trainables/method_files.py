@@ -69,7 +69,7 @@ class MethodFile:
     path: str  # path as messages print it
 
     def format_place(self, name: str) -> str:
-        """Format `path:line` of the definition of `name`, or only the path if there is none."""
+        """Format `path:line` of the definition of `name`, or only the path if `name` is not defined."""
         match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
 

@@ -1,4 +1,4 @@
-"""Hyperparameters for pretraining encoders: one file per objective, data only. Nothing is searched.
+"""Hyperparameters of the pretraining objectives: one file each, data only. Nothing is searched.
 
 * `FIXED`: every field of the objective's `Config`, with the value from the paper or its code.
 * `MINI_FIXED`: values that replace those of `FIXED` on a tiny random backbone.

@@ -130,7 +130,7 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
 
 
 def sentences_of_line(line: str) -> list[str]:
-    """Split a line into sentences. An abbreviation such as `Mr.` also ends a sentence, which is a minor error."""
+    """Split a line into sentences. An abbreviation such as `Mr.` also ends a sentence."""
     return [sentence for part in _SENTENCE_END.split(line) if (sentence := " ".join(part.split()))]
 
 
@@ -201,7 +201,7 @@ def hub_documents(corpus: str) -> Iterator[Document]:
 
 
 def hub_fingerprint(corpus: str) -> str:
-    """Return the name of a data set, pinned to its current commit.
+    """Return the name of a data set, with the current commit as its revision.
 
     Raises:
         HubUnreachable: if the hub is unreachable.

@@ -145,8 +145,8 @@ def pack(
     """Load the training and the held-out examples from the cache; if they are missing, pack them first.
 
     Raises:
-        ValueError: if a document has only one sentence and `packing` needs two, or if one of the two sets has no
-            example.
+        ValueError: if a document has only one sentence and `packing` needs two, or if there are no training or no
+            held-out examples.
     """
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"

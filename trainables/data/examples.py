@@ -1,8 +1,7 @@
 """Tokenised rows of one or several splits, and padded batches of them.
 
 A split is tokenised once per machine; every trial then memory-maps the result. A cache entry is a folder of `.npy`
-files. One file holds the tokens of all rows, so a batch takes one indexing operation. The name of an entry is a hash of
-all inputs (data, tokenizer, maximal length), so an entry is never out of date.
+files. The name of an entry is a hash of all inputs (data, tokenizer, maximal length), so an entry is never out of date.
 """
 
 from __future__ import annotations

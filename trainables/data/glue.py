@@ -117,7 +117,7 @@ def read_labelled(task: Task, file: Path) -> Split:
 
 
 def check_data(task: Task, data: str) -> None:
-    """Check that the task's train and dev files exist, without opening them or using the network.
+    """Check that the task's train and dev files exist. The files are not opened, and the network is not used.
 
     Raises:
         ValueError: if a file is missing.
@@ -174,7 +174,7 @@ def with_sizes(task: Task) -> Task:
 
 
 def _read_splits(task: Task) -> tuple[str, ...]:
-    """List the train and dev splits of a task. AX has only a test split."""
+    """List the train and dev splits of a task, or the test split of AX."""
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
 
 
@@ -319,7 +319,7 @@ def _split_cells(line: _Line) -> list[str]:
 
 
 def _read_lines(file: Path) -> Sequence[_Line]:
-    """Read the lines of a file, including the header, with their numbers, counted from 1."""
+    """Read the lines of a file, header included, each with its line number."""
     text = _decode(file)
     if file.suffix == ".csv":
         return _read_csv(file, text)

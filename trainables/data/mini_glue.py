@@ -47,7 +47,7 @@ class Draw:
         return first, self.other(options, first)
 
     def either_order(self, first: str, second: str) -> tuple[str, str]:
-        """Return two texts in the given or in the swapped order, each with probability 1/2."""
+        """Return two texts in random order."""
         return (first, second) if self.chance(0.5) else (second, first)
 
 
@@ -151,7 +151,7 @@ def _near_agreement(draw: Draw) -> Example:
 
 
 def _far_agreement(draw: Draw) -> Example:
-    """Put a second noun, singular or plural at random, between subject and verb."""
+    """Draw a sentence with a second noun, singular or plural at random, between subject and verb."""
     number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), _acceptable(draw)
     noun, other = draw.two(_COUNTED)
     verb = _agreeing(draw, _ACTIONS, number, label)
@@ -344,7 +344,7 @@ _ENTAILMENT, _NEUTRAL, _CONTRADICTION = 0, 1, 2
 
 
 def _denied_premise(draw: Draw) -> Example:
-    """Negate the premise. Negation reverses entailment: "no fruit" implies "no apple", but not vice versa."""
+    """Draw a pair with a negated premise. "no fruit" entails "no apple", but not vice versa."""
     event, label = _event(draw, _PLACED), draw.one((_ENTAILMENT, _NEUTRAL, _CONTRADICTION))
     premise = "general_negated" if label == _ENTAILMENT else "negated"
     hypothesis = ("negated", "general_negated", "active")[label]

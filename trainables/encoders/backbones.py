@@ -118,7 +118,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
         tokenizer: hub name or folder of another tokenizer; None means the backbone's own tokenizer.
 
     Raises:
-        ValueError: if the backbone or a file is missing or not supported, or `config.json` is damaged.
+        ValueError: if the backbone or a file is missing, the family is not supported, or `config.json` is damaged.
     """
     check_weights(backbone)
     if tokenizer is not None:
@@ -151,7 +151,7 @@ def check_weights(backbone: str) -> None:
     """Check that the configuration and weights of a backbone exist. The tokenizer is not checked.
 
     Raises:
-        ValueError: if the backbone or a file is missing or not supported, or `config.json` is damaged.
+        ValueError: if the backbone or a file is missing, the family is not supported, or `config.json` is damaged.
     """
     if backbone not in UNTRAINED:
         weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
@@ -318,7 +318,7 @@ def find_family(backbone: str) -> str:
     """Find a backbone's family, one of `FAMILIES`.
 
     Raises:
-        ValueError: if the backbone's configuration names no family, or one outside `FAMILIES`.
+        ValueError: if `config.json` names no family, or a family that is not supported.
     """
     family = _read_configuration(backbone).get("model_type")
     if family is None:

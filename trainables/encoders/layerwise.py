@@ -102,7 +102,7 @@ class LayerwiseEncoder(nn.Module):
         return self.feed_forward(index, self.attend(index, states))
 
     def attend(self, index: int, states: TokenStates) -> TokenStates:
-        """Run the first half of layer `index`: attention. The second half handles each token separately."""
+        """Run the first half of layer `index`, the attention."""
         hidden = self._attend(self.layers[self.layer_order[index]], states.hidden, states.mask)
         return TokenStates(hidden, states.mask)
 
@@ -136,8 +136,8 @@ class LayerwiseEncoder(nn.Module):
     def parameter_depths(self) -> dict[str, int]:
         """Map each parameter to its depth: 0 in the embeddings, n in layer n, num_layers + 1 above the last layer.
 
-        A layer that is used several times (ALBERT) has the depth of its last use. ShareBERT's layers compute their
-        matrices from the embeddings, which have depth 0.
+        A layer that is used several times (ALBERT) has the depth of its last use. ShareBERT
+        computes the matrices of all layers from the embeddings, which have depth 0.
         """
         last_use = {layer: index + 1 for index, layer in enumerate(self.layer_order)}
         return {name: self._depth(name.split("."), last_use) for name, _ in self.named_parameters()}
@@ -149,7 +149,7 @@ class LayerwiseEncoder(nn.Module):
 
 
 def _albert(model: Any, num_layers: int) -> _Parts:
-    """Find the parts of an ALBERT. Its layers are divided evenly among its layer groups."""
+    """Find the parts of an ALBERT. The layers are divided evenly among the layer groups."""
     config, encoder = model.config, model.base_model.encoder
     # The backbone's whole depth is divided among the groups, even if only its first layers are used.
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups

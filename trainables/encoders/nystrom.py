@@ -72,7 +72,7 @@ def nystrom_attention(
 def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
     """Approximate the inverses of matrices (..., n, n) by the paper's iteration. Each row must sum to 1.
 
-    `linalg.pinv` is unsuitable: similar landmarks make a matrix nearly singular, and the exact inverse has huge values.
+    `linalg.pinv` is unsuitable: similar landmarks make a matrix nearly singular, so its inverse has huge values.
     """
     with torch.autocast(matrices.device.type, enabled=False):  # bfloat16 would end far from the inverse
         exact = matrices.to(torch.promote_types(matrices.dtype, torch.float32))
