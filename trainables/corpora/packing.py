@@ -199,8 +199,8 @@ def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random
 def _pack_electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Pack sentences as ELECTRA does: the first segment fills about half of the length.
 
-    10 % of the examples have one segment, and 5 % have a random target length. Unlike in ELECTRA, the
-    first segment is complete before the second begins. Source: google-research/electra, build_pretraining_dataset.py.
+    10 % of the examples have one segment, and 5 % have a random target length. Unlike in ELECTRA, the first segment is
+    complete before the second begins. Source: google-research/electra, build_pretraining_dataset.py.
     """
     begin, target = 0, max_length
     for end in range(1, len(bounds)):
