@@ -32,7 +32,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The configuration of PABEE: the fields of `TrainingConfig` and two more."""
+    """The configuration of PABEE. It adds these fields to `TrainingConfig`."""
 
     patience: AtLeastOne  # number of consecutive layers that must each agree with the preceding layer
     regression_threshold: Positive | None  # regression scores agree if they differ by less; None for classes

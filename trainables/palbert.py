@@ -38,7 +38,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):
-    """The configuration of PALBERT: the fields of `PonderConfig` and some more."""
+    """The configuration of PALBERT. It adds these fields to `PonderConfig`."""
 
     lambda_learning_rate: Positive | None  # Λ's learning rate (without weight decay); None: that of all parameters
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py

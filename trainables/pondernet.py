@@ -34,7 +34,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):
-    """The configuration of PonderNet: the fields of `PonderConfig` and one more."""
+    """The configuration of PonderNet. It adds these fields to `PonderConfig`."""
 
     sample_draws: AtLeastOne  # number of draws per evaluation; the score is the mean over them
 
