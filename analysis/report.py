@@ -1,9 +1,9 @@
-"""Write one HTML page about a study: which method is better, then tables, pictures, runs, protocol and compute.
+"""Write one HTML page about a study, with its answer, tables, pictures and runs.
 
 python -m analysis.report runs/NAME
 
-The page needs no network and no other file. The command also writes the tables to runs/NAME/tables, and the pictures
-to runs/NAME/pictures, as SVG and PDF.
+The page needs no network and no other file. The command also writes the tables to runs/NAME/tables, and SVG and PDF
+files of the pictures to runs/NAME/pictures.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def write_report(folder: Path) -> Path:
 
 
 def report_files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, bytes]:
-    """Render the page and the pictures; return path relative to the study's folder -> content.
+    """Render the page and the pictures; return path in the study's folder -> content.
 
     The same study always gives the same bytes.
     """
@@ -146,7 +146,7 @@ def _is_folded(table: Table) -> bool:
 
 
 def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
-    """Render the table as HTML. Its cells link to their runs, and its CSV file is embedded as a data URL."""
+    """Render the table as HTML. Each entry links to the table of its runs; the CSV file is a data URL."""
     lines = []
     for line in table.lines:
         entries = {name: replace(own, href=hrefs.get((line.label, name), "")) for name, own in line.entries.items()}
@@ -174,7 +174,7 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """Make a table for each cell that has final runs, with one run per line."""
+    """Tabulate the final runs of each cell, including failed runs."""
     tables = []
     for label, cell in evidence.cells:
         number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
@@ -210,7 +210,7 @@ def _about(study: Study) -> str:
 
 
 def registration(study: Study) -> str:
-    """Tell where the plan's digest was registered before the first trial, if anywhere."""
+    """Describe whether and where the plan's digest was registered before the first trial."""
     digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest} was not registered before the first trial."

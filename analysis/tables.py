@@ -51,7 +51,7 @@ WRITTEN_BY = "written_by.json"  # the version that wrote the tables
 
 
 class IncompleteTablesError(ValueError):
-    """Error raised under `--strict` if a cell has other seeds than the protocol asks for."""
+    """Error raised under `--strict` if a cell is incomplete."""
 
 
 def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
@@ -68,11 +68,11 @@ def tabulate(evidence: Evidence) -> list[Table]:
 
 
 def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> list[Table]:
-    """Write all tables to `out`, in all formats and with JSON sidecars; return the tables, the dev table first.
+    """Write all tables to `out`, in all formats and as JSON. Return the tables, the dev table first.
 
     Raises:
-        ValueError: a folder has no study, the protocols differ, `out` cannot be written, or a cell is incomplete and
-            `strict` is true. Nothing is written in these cases.
+        ValueError: a folder has no study, the protocols differ, `out` cannot be written, or `strict` is true and a
+            cell is incomplete. Nothing is written in these cases.
     """
     studies = load_studies(folders)
     check_folder("--out", out)
@@ -100,7 +100,7 @@ def write_files(tables: list[Table], out: Path) -> None:
 
 
 def render_files(tables: list[Table]) -> dict[str, bytes]:
-    """Render all files of a folder of tables, including the version that writes them; return name -> content."""
+    """Render all tables, and a file with the version of this package; return name of the file -> content."""
     files = {name: text.encode() for table in tables for name, text in table_files(table).items()}
     return files | {WRITTEN_BY: json.dumps({"version": version()}).encode() + b"\n"}
 

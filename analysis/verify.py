@@ -73,11 +73,11 @@ OTHER_EXITS = 0.01  # largest tolerated share of examples that exit at another l
 
 
 def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[str]:
-    """Recompute a study's files from its journal and predictions; list all differences, with one line for each.
+    """Recompute a study's files from its journal and predictions; describe each difference in one line.
 
     Args:
-        again: number of stored models that are drawn at random and run on dev again.
-        against: tracking URI of the MLflow whose runs are compared with the journal.
+        again: number of stored models to run on dev again. They are drawn at random.
+        against: tracking URI of MLflow. The runs there are compared with the journal.
 
     Raises:
         ValueError: the folder has no plan or too few stored models, or MLflow does not answer.
@@ -117,7 +117,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[str]:
-    """Compare `plan.json` with the last launch's plan, and each registered digest with the first plan's digest."""
+    """Compare `plan.json` and the registered digests with the plans in the journal."""
     yield from list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         where = f"{JOURNAL}: plan registered as {event.place}"
@@ -139,7 +139,7 @@ def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[st
 
 
 def compare_predictions(study: Study, confirmed: list[Record]) -> Iterator[str]:
-    """Find prediction files that are missing, belong to no confirm trial, or disagree with their trial's record."""
+    """Find prediction files that are missing or superfluous, or that do not match the journal."""
     folder = study.folder / "predictions"
     if not folder.is_dir():
         return
@@ -162,11 +162,11 @@ def compare_predictions(study: Study, confirmed: list[Record]) -> Iterator[str]:
         except (ValueError, IndexError) as error:  # labels or settings that the task does not have
             faults = [f"no numbers can be computed from the file: {error}"]
         if faults:
-            yield f"{path} does not belong to the record of {_name(record)}: {'; '.join(faults)}"
+            yield f"{path} does not match the record of {_name(record)}: {'; '.join(faults)}"
 
 
 def compare_models(study: Study, confirmed: list[Record]) -> Iterator[str]:
-    """Find stored models that are missing or do not belong to their trial; skip models at URIs."""
+    """Find stored models that are missing or superfluous, or that do not match the journal. Skip models at URIs."""
     for place in sorted((study.folder / "trials").glob("[!.]*")):
         if place.name not in study.facts.trials:
             yield f"{place} belongs to no trial of the journal"
@@ -226,7 +226,7 @@ def _is_stored(folder: Path, record: Record) -> bool:
 
 
 def compare_answers(study: Study, drawn: list[Record]) -> Iterator[str]:
-    """Run the stored models of these records on dev again; list stored predictions that differ from the new ones."""
+    """Run the stored models of these trials on dev again; list the files with different predictions."""
     with TemporaryDirectory() as folder:
         again = replace(study, folder=Path(folder))
         (again.folder / "predictions").mkdir()
@@ -284,13 +284,13 @@ def compare_tables(out: Path, make: Callable[[], list[Table]], *, made_by: str) 
 
 
 def _read_files(folder: Path, *patterns: str) -> dict[str, bytes]:
-    """Read the files that match `patterns`, except unfinished files; return name -> content, b"" for a subfolder."""
+    """Read the finished files that match `patterns`; return name -> content. A subfolder counts as an empty file."""
     paths = sorted(path for pattern in patterns for path in folder.glob(pattern) if not is_unfinished(path))
     return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else b"" for path in paths}
 
 
 def _find_other_version(files: Mapping[str, bytes]) -> str | None:
-    """Return the version that wrote these tables or this report, or None if the files do not name another version."""
+    """Return the version that wrote these files, or None if it is unknown or our own version."""
     for name, pattern in VERSIONS.items():
         if (found := pattern.search(files.get(name, b""))) and found[1] != version().encode():
             return found[1].decode(errors="replace")
@@ -302,8 +302,7 @@ def _compare_files(
 ) -> list[str]:
     """Find files that are missing, superfluous, or different from those that `make` returns.
 
-    Files that another version wrote are not compared, because it may write the same results differently. Then print
-    a note and return an empty list.
+    If another version wrote the files, print this and compare nothing.
     """
     if wrote := _find_other_version(there):
         where = folder / PAGE if PAGE in there else folder
@@ -327,7 +326,7 @@ def _compare_files(
 
 
 def list_differences(where: str, found: object, expected: object) -> list[str]:
-    """List the fields that differ between two JSON-like values, at any depth, with both values of each field."""
+    """Describe each field that differs between two JSON-like values, at any depth."""
     if found == expected:
         return []
     if isinstance(found, dict) and isinstance(expected, dict):
@@ -339,7 +338,7 @@ def list_differences(where: str, found: object, expected: object) -> list[str]:
 
 
 def first_difference(found: bytes, expected: bytes) -> str:
-    """Describe the first line in which two files differ, with the text in both files."""
+    """Describe the first line in which two files differ."""
     lines, wanted = (content.decode(errors="backslashreplace").splitlines() for content in (found, expected))
     for number, (line, other) in enumerate(zip(lines, wanted, strict=False), start=1):
         if line != other:
@@ -407,7 +406,7 @@ def _print(name: str, lines: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """Describe a study without differences: its compared parts, its missing parts, and its journal's digest."""
+    """Describe what was compared in a study without differences, what was missing, and the journal's digest."""
     written = {TABLES: _read_files(folder / TABLES, "*"), "report": _read_files(folder, *REPORT)}
     has = {"predictions": (folder / "predictions").is_dir()} | {name: bool(files) for name, files in written.items()}
     absent = [name for name, is_there in has.items() if not is_there]

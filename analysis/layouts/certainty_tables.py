@@ -233,7 +233,7 @@ def winners_table(evidence: Evidence) -> Table | None:
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """Make a line with the search ranges of each row, and another line for each task with other ranges."""
+    """Make a line with the search ranges of each row. Tasks with different ranges get separate lines."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
         ranges = {name: _format_range(cell.arm.read_field(name)) for name in fields if name in cell.arm.decided}
@@ -360,8 +360,8 @@ def _scores(cell: Cell, on_test: OnTest) -> list[float]:
 def _describe_test_scores(row: Row, on_test: OnTest) -> dict[str, Entry]:
     """Make two entries for each task of the row.
 
-    The first entry is the test score of the model with the best dev score. The second entry is the median of all
-    models' test scores, with their range.
+    The first entry is the test score of the model with the best dev score. The second entry is the median and range of
+    the test scores of all models.
     """
     entries: dict[str, Entry] = {}
     for task, cell in row.cells.items():

@@ -160,7 +160,7 @@ def _explain_curves(evidence: Evidence) -> list[str]:
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
-    """Format, for each task, the range of costs that all its curves cover."""
+    """Format the range of costs that all curves of a task cover, for each task."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
@@ -169,7 +169,7 @@ def _describe_exits(
 ) -> dict[str, Entry]:
     """Return the arm's entries in table `exits`.
 
-    `differences` has the comparisons of all arms: column -> place -> comparison.
+    `differences` maps column -> place -> comparison.
     """
     cell, exits, curves = evidence.cells_by_place[place], evidence.exits.get(place), evidence.curves.get(place)
     baseline = evidence.cells_by_place.get((str(evidence.baseline), cell.task))
@@ -280,7 +280,7 @@ def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate how many layers each exit rule runs at its fastest safe setting (see `read_guarantees`).
+    """Tabulate the fewest mean layers at which each exit rule is shown to lose few right answers.
 
     Return None if no classification task has exit settings.
     """
@@ -337,7 +337,7 @@ def compute_table(evidence: Evidence) -> Table:
 
 
 def _describe_compute(entry: costs.Entry, unit: costs.TimeUnit) -> dict[str, Entry]:
-    """Return the row's entries in table `compute`. Only the JSON file has the seconds with all digits."""
+    """Return the row's entries in table `compute`. The JSON file has the exact seconds."""
 
     def describe(spent: costs.Compute) -> Entry:
         seconds = {f"_{name}": number for name, number in vars(spent).items()}

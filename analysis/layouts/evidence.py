@@ -67,9 +67,9 @@ class Evidence:
 
     @cached_property
     def looks(self) -> list[str]:
-        """The looks so far: times at which the user may have seen scores, as texts such as `5 seeds`.
+        """Times at which the user may have seen scores, as texts such as `5 seeds`.
 
-        P-values are corrected for the number of looks.
+        P-values are corrected for the number of these times.
         """
         return list_interim_looks(self.rows)
 
@@ -104,10 +104,10 @@ class Evidence:
 
     @property
     def tested(self) -> list[Comparison]:
-        """The comparisons that the summary reports.
+        """The comparisons for the summary.
 
-        If searches were repeated, the comparisons are between methods, and tuning counts as part of a method.
-        Otherwise, the comparisons are between the configurations that the searches chose.
+        If searches were repeated, methods are compared, and tuning counts as part of a method. Otherwise, the chosen
+        configurations are compared.
         """
         return self.comparisons_of_methods or self.comparisons
 
@@ -128,17 +128,17 @@ class Evidence:
 
     @property
     def baseline(self) -> str | None:
-        """Label of the baseline's row; None if no row or several rows have results of the baseline."""
+        """Label of the baseline's row; None if the baseline has no row with results, or several such rows."""
         return find_baseline_row(self.rows)
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
-        """Exits of each cell's models. Cells without recorded mean layers are left out."""
+        """Early exits of each cell's models. Cells without recorded mean layers are left out."""
         return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
-        """Results of every exit rule on the models of each cell, with the method's own rule first.
+        """Results of each cell's models with every exit rule. The rule of the cell's method comes first.
 
         Cells without stored sweeps are left out.
         """
@@ -153,7 +153,7 @@ class Evidence:
 
     @property
     def curve_reference(self) -> str:
-        """Label of the reference row, with which the curves of other rows are compared.
+        """Label of the reference row for comparisons of curves.
 
         The reference row is the baseline if it has a curve, and otherwise the first row with a curve.
         """
@@ -167,7 +167,7 @@ class Evidence:
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
-        """Compare each curve with the curve of the reference row on the same task, by the mean score along the curve.
+        """Compare the mean score of each curve with that of the reference row on the same task.
 
         The mean covers only the costs that all curves of the task reach.
         """
@@ -190,7 +190,7 @@ class Evidence:
 
     @property
     def limits(self) -> list[str]:
-        """Notes on limits of the scores, such as missing tests, earlier analyses and constant answers."""
+        """Notes on the limits of the scores, such as rows that are not tested against each other."""
         return [
             *notes.first_search_notes(cell for _, cell in self.cells),
             *notes.untestable_pair_notes(self.rows),
@@ -203,7 +203,7 @@ class Evidence:
         ]
 
     def mark(self, place: Place) -> str:
-        """Return the marks of a cell: ° (not shown to beat a constant answer) and the arrow of its test."""
+        """Return ° if the cell is not shown to beat a constant answer, then the arrow of its difference, if any."""
         arrow = self.differences[place].arrow if place in self.differences else ""
         return "°" * (place in self.not_above_constant) + arrow
 
@@ -214,7 +214,7 @@ class Evidence:
 
 
 def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
-    """Gather the results of studies with the same protocol; `separate` gives each study its own rows.
+    """Gather the results of studies with the same protocol. If `separate`, no row has results of two studies.
 
     Raises:
         ValueError: if the studies cannot share a table.
@@ -230,11 +230,11 @@ def make_table(
     lines: Iterable[Line],
     **others: Any,
 ) -> Table:
-    """Make a table, with the origin of its numbers in `Table.sidecar`. Lines without entries are left out.
+    """Make a table, and add the origin of its numbers. Lines without entries are left out.
 
     Args:
-        columns: as in `Table`; by default, the tasks of PALBERT's paper, then all other planned tasks.
-        others: fields of `Table`. The placeholders `{glue}`, `{data}` and `{seeds}` in the title are filled in.
+        columns: name -> heading. By default, the tasks of PALBERT's paper, then all other planned tasks.
+        others: more fields of `Table`. The title may have the placeholders `{glue}`, `{data}` and `{seeds}`.
     """
     columns = columns or list_task_columns(evidence.studies, PAPER_TASKS)
     table = Table(name=name, columns=columns, lines=[line for line in lines if line.entries], **others)
@@ -264,7 +264,7 @@ def add_provenance(evidence: Evidence, table: Table) -> Table:
 
 
 def list_task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
-    """Map each task that gets a column to its title: first the tasks in `order`, then all other planned tasks."""
+    """Map tasks to their titles, in the order of the columns: the tasks in `order`, then all other planned tasks."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 
@@ -288,14 +288,14 @@ def format_mean(sample: Sample) -> Entry:
 
 
 def format_test(test: PairedTest, mark: str = "") -> Entry:
-    """Format a tested difference with its 95 % interval; only the JSON file has standard error and freedom."""
+    """Format a tested difference with its 95 % interval, and add the standard error for the JSON file."""
     entry = ESTIMATE.entry(test.difference, test.low, test.high, mark=mark)
     further = {"_standard_error": ESTIMATE.scale * test.standard_error, "_freedom": test.freedom}
     return replace(entry, values={**entry.values, **further})
 
 
 def _identify_cell(cell: Cell) -> dict[str, Any]:
-    """Return the cell's method, task, seeds, scores, configuration and keys of records, for the JSON file."""
+    """Return what the JSON file says about a cell, such as seeds, scores, configuration and keys of records."""
     return {
         "method": cell.arm.method,
         "task": cell.task,

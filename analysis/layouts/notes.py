@@ -60,7 +60,7 @@ def describe_seeds(studies: Sequence[Study], rows: Sequence[Row]) -> str:
 def _describe_selection(rows: Sequence[Row]) -> str:
     """Describe what was chosen by score: configurations, epochs, both or nothing.
 
-    If different things were chosen for different rows, describe the rows separately.
+    Rows with different choices are described separately.
     """
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -132,7 +132,7 @@ def _describe_backbone(study: Study, where: str) -> str:
 
 
 def pretraining_facts(study: Study) -> dict[str, Any] | None:
-    """Return all facts about the backbone's pretraining for JSON, or None if it was not pretrained here."""
+    """Return all facts about the pretraining for JSON, or None if the backbone was not pretrained here."""
     cost = pretraining_cost(study)
     return None if cost is None else {**to_plain(cost.made), "cost": vars(cost.whole), "shared_by": cost.arms}
 
@@ -157,7 +157,7 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """List the rows that draw exit layers at random, with the spread of their scores over draws and over seeds."""
+    """List the rows that draw exit layers at random, with the standard deviations of their scores."""
     head = "draws exit layers at random; the standard deviations of its score over draws / over seeds are"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
     return [f"{label} {head} {', '.join(texts)}" for label, texts in spreads.items() if texts]
@@ -166,7 +166,7 @@ def sampled_exit_notes(rows: list[Row]) -> list[str]:
 def _spread_of_draws(cell: Cell) -> str:
     """Format two standard deviations of the score: over draws of exit layers, and over seeds.
 
-    The first is the root mean square over the models. Return an empty text if it is unknown.
+    The first is the root mean square over the models. If numbers are missing, return an empty text.
     """
     deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
     if len(deviations) < max(2, len(cell.records)):
@@ -187,7 +187,7 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
 
 
 def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
-    """Map each method, and the key `protocol`, to its departures from the papers."""
+    """Map each method to its departures from the papers. The key `protocol` has those of the protocol."""
     collected: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
         for name, lines in study.file.plan.departures.items():
@@ -260,7 +260,7 @@ def first_search_notes(cells: Iterable[Cell]) -> list[str]:
 def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
     """List the ways in which the searches of the rows were unequal.
 
-    Rows may have tried different numbers of configurations, begun with winners of another study, or replaced a winner.
+    Examples are different numbers of configurations, configurations from another study, and replaced winners.
     """
     tried = format_unequal_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
@@ -294,9 +294,9 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def format_unequal_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """Format the rows' counts for each task with unequal counts; ignore rows without a count.
+    """Format the rows' counts for each task with unequal counts. Rows without a count are left out.
 
-    Return an empty text if there is no such task.
+    If the counts are equal on every task, return an empty text.
     """
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -319,7 +319,7 @@ def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
-    """List the arms with trials that ran with other code than the study's first launch."""
+    """List the arms with trials that did not use the code of the study's first launch."""
     records = {
         record.key: record for cell in cells for record in cell.arm_records if record.key in study.records_by_key
     }
@@ -350,7 +350,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _name_trials(trials: Iterable[Record], *, of: Iterable[Record]) -> str:
-    """Name the arms of `trials`. If `of` has more trials of an arm, add the seeds and the number of trials."""
+    """Name the arms of `trials`. If `of` has more trials of an arm, say which trials are meant."""
     names = []
     for arm in dict.fromkeys(record.arm for record in trials):
         own, whole = ([record for record in records if record.arm == arm] for records in (trials, of))
@@ -450,7 +450,7 @@ def format_detectable(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """List the cells that are above the baseline by the median but below it by the mean, or the reverse."""
+    """List the cells in which median and mean differ from the baseline in opposite directions."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     opposite = []
     for one in (one for one in comparisons if one.family == "baseline"):

@@ -132,7 +132,7 @@ def pabee_table(evidence: Evidence) -> Table | None:
 def electra_table(evidence: Evidence) -> Table | None:
     """Make a table in ELECTRA's layout, with parameters, accuracy on MRPC and QQP, and Spearman on STS-B.
 
-    Return None on mini-GLUE, or if no study has a method or a backbone of the published rows.
+    Return None on mini-GLUE, or if the published rows use neither our methods nor our backbones.
     """
     published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(collect_tasks(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
@@ -207,7 +207,7 @@ def _make_paper_table(
 
 
 def _describe_row(row: Row) -> dict[str, Entry]:
-    """Return the entries about the whole row; omit the macro score if one of the eight tasks was not planned."""
+    """Return the row's backbone, parameters and speed-up, and its macro score if all eight tasks were planned."""
     cells = [*row.cells.values()]
     sizes = [size for cell in cells if (size := median_over_seeds(cell, "num_parameters")) is not None]
     millions = float(np.median(sizes)) / 1e6 if sizes else None
@@ -230,15 +230,15 @@ def _format_electra_score(cell: Cell) -> Entry:
 
 
 def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose the rows of PALBERT's tables 2 and 3 that have the backbone of one of our rows, or else all of table 2."""
+    """Choose the rows of PALBERT's tables 2 and 3 with a backbone that our rows use too; if there are none, table 2."""
     published = read_published_rows("PALBERT Tab.2", "PALBERT Tab.3")
     return select_backbones(rows, published) or read_published_rows("PALBERT Tab.2")
 
 
 def _choose_early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose all rows of PABEE's README and of four other sources, and some rows of ElasticBERT and F-PABEE.
+    """Choose the rows of PABEE's README and of six other sources.
 
-    Of ElasticBERT and F-PABEE, only the rows that have the backbone of one of our rows are chosen.
+    Rows of ElasticBERT and F-PABEE are left out if our rows do not use their backbone.
     """
     later = read_published_rows("ElasticBERT GLUE dev") + read_published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = read_published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")

@@ -1,14 +1,14 @@
-"""The published numbers of `published.csv`: which of them are comparable to ours, and where they stand in a table.
+"""The published numbers of `published.csv`, and their places in our tables.
 
-A published number stands beside ours only if the split, any stated metric and these columns agree: `method` (of this
+A published number stands beside ours only if these columns agree: `split`, `metric` (if stated), `method` (of this
 project, or ""), `backbone` (name on the hub, or ""), `layers` (of the encoder), `settings` (JSON of configuration
-fields; "*" is any value but null) and `start` (the task that provided the starting model).
+fields; "*" is any value but null) and `start` (task of the starting model).
 
-`cost` is as printed, and `cost_unit` is `speed-up` (all layers / mean layers), `% of layers saved` or `% of run time
-saved`. The task `relative` has one figure for all tasks, relative to another model.
+`cost` is as printed. `cost_unit` is `speed-up` (all layers / mean layers), `% of layers saved` or `% of run time
+saved`. The task `relative` means a number over all of GLUE, relative to another model.
 
-PALBERT's paper has almost certainly swapped MNLI and QQP in three rows of test scores. The file keeps these numbers as
-printed, and its column `note` reports the swap.
+In three rows of test scores, PALBERT's paper has almost certainly swapped MNLI and QQP. The file has these numbers as
+printed, with a note.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> list[str]:
-        """The number's note in `published.csv`, and the cost if the paper prints a saving."""
+        """Notes on the number: its note in `published.csv`, and a printed saving of layers or time."""
         saved = f"cost as printed: {self.cost:g} {self.cost_unit}" if self.cost_unit.startswith("%") else ""
         return [note for note in (self.note, saved) if note]
 
@@ -102,7 +102,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def speed_up(self) -> float | None:
-        """All layers / mean layers; None if the paper prints no cost in layers, or different costs by task."""
+        """All layers / mean layers; None if the cost is not given in layers, or differs between tasks."""
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
         if others or cost is None or unit == "% of run time saved":
@@ -115,7 +115,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return any(task in tasks or (task == "relative" and on_glue) for task in self.numbers)
 
     def line(self, tasks: Collection[str]) -> Line:
-        """Make the row's line in a table: the numbers on these tasks and, if published, size and speed-up."""
+        """Make the row's line in a table, with its numbers on these tasks, size and speed-up."""
         entries: dict[str, Entry] = {}
         if self.parameters:
             entries["parameters_millions"] = WHOLE.entry(float(self.parameters.removesuffix("M")))
@@ -131,7 +131,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def read_published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """Read the rows of these papers from `published.csv`; if no paper is given, read all rows.
+    """Read the rows of these papers from `published.csv`, or of all papers if none is given.
 
     A mean and its standard deviation become one number.
     """
@@ -155,7 +155,7 @@ def _place(fact: dict[str, str]) -> tuple[str, str, str]:
 
 
 def read_scores(cell: Cell, metric: str | None) -> list[float]:
-    """List the scores of the cell's final runs in a metric of `published.csv`; None means the task's own metric."""
+    """List the scores of the cell's final runs in `metric`; None means the task's own metric."""
     if metric is None or metric == PAPER_METRICS.get(cell.task):
         return cell.scores
     return [record.metrics[metric] for record in cell.records]
@@ -198,7 +198,7 @@ class Placed:
 def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metrics: Mapping[str, str]) -> Placed:
     """Put comparable published rows beneath our rows, and other published rows in separate blocks.
 
-    The heading of a block says why its rows are not comparable. `metrics` maps each task to the metric of its column.
+    The heading of a block says why its rows are not comparable. `metrics` has the metric of each task's column.
     Published rows without a number on our tasks are left out.
     """
     beneath: dict[str, list[Line]] = {row.label: [] for row in rows}
@@ -231,7 +231,7 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
 
 
 def explain_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """Explain why numbers of the two rows are not comparable; return task -> reason, or None for comparable numbers.
+    """Map each task to the reason why the rows' numbers are not comparable, or to None if they are comparable.
 
     The result is empty if the rows have different methods.
     """
@@ -270,9 +270,9 @@ def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, m
 def _explain_separate_line(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Find the tasks of a published row that need a separate line; return the reason and these tasks.
+    """Return why a published row needs a separate line, and the tasks on that line; None if no line is needed.
 
-    Return None if there are no such tasks. `shown` has the tasks that already stand beneath our rows.
+    `shown` has the row's tasks that already stand beneath our rows.
     """
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
@@ -292,7 +292,7 @@ def _explain_separate_line(
 
 
 def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[str]:
-    """Name the sources of the published lines, and note if only the published scores were selected on dev."""
+    """Name the sources of the published lines. Note if these scores were selected on dev, unlike ours."""
     sources = list(dict.fromkeys(f"published lines: {other.origin}" for other in shown))
     selections = {study.protocol.selection for row in rows for cell in row.cells.values() for study in cell.studies}
     selected = "published scores were selected on the reported dev set; our scores were not"
@@ -300,7 +300,7 @@ def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[st
 
 
 def _number_notes(shown: Mapping[PublishedRow, Collection[str]]) -> list[str]:
-    """List the notes on published numbers, with rows and tasks; `shown` maps each row to its printed tasks."""
+    """List the notes on published numbers, each with its rows and tasks. `shown` maps rows to printed tasks."""
     places: dict[str, dict[str, list[str]]] = {}
     for other, tasks in shown.items():
         for task, number in other.numbers.items():

@@ -41,7 +41,7 @@ def _markdown(table: Table) -> str:
 
 
 def markdown_grid(table: Table, block: Block) -> str:
-    """Write one block of the table as an aligned Markdown table, with the columns of the whole table."""
+    """Write one block as an aligned Markdown table. Every block has all columns that the table shows."""
     rows = [[markdown_text(text) for text in (table.first_column, *table.shown.values())]]
     for line in block.lines:
         label = f"*{markdown_text(line.label)}*" if line.published else markdown_text(line.label)
@@ -81,9 +81,9 @@ def _escape_bars(text: str) -> str:
 def _csv(table: Table) -> str:
     """Write one CSV row per line of the table, including published lines; a missing number is an empty field.
 
-    The column `source` is `ours`, `mean` (a mean of our scores) or `published`. `block` is the heading of the line's
-    block. `unit` is `points; speed_up: ratio` if all columns but `speed_up` are in points. The suffix `_sd` means
-    standard deviation, `_low` and `_high` mean the ends of an interval, and `_n` means the number of seeds.
+    Column `source` is `ours`, `mean` (a mean of our scores) or `published`. Column `block` is the heading of the
+    block. Column `unit` is, for example, `points; speed_up: ratio`: all numbers except `speed_up` are in points. The
+    suffixes are `_sd` (standard deviation), `_low` and `_high` (ends of an interval) and `_n` (number of seeds).
     """
     lines = [(block.title, line) for block in table.parts for line in block.lines]
     numbers, counted = [], []
@@ -109,7 +109,7 @@ def _csv(table: Table) -> str:
 def json_text(table: Table) -> str:
     """Write the content of the table's JSON file: the lines of the CSV file with all digits, and `table.sidecar`.
 
-    The field with the suffix `_mark` has the entry's mark. A missing number has no field.
+    Marks are in fields with the suffix `_mark`. A missing number has no field.
     """
     lines = [_json_line(table, block, line) for block in table.parts for line in block.lines]
     return json.dumps({"unit": table.unit, "lines": lines, **table.sidecar}, indent=1, ensure_ascii=False) + "\n"
@@ -160,8 +160,8 @@ _OGONEK = "\u0328"  # the only accent of European letters that LaTeX's default f
 def _latex(table: Table) -> str:
     r"""Write a LaTeX float that holds a booktabs table. A table wider than the text is scaled down.
 
-    The float's caption is the title of `table`. The caption and notes of `table` follow as LaTeX comments. A table of
-    sentences becomes a list, which can break across pages.
+    The title of `table` becomes the float's caption. The caption and the notes of `table` become LaTeX comments. A
+    table of sentences becomes a list, which can break across pages.
     """
     if table.is_prose:
         return _latex_list(table)

@@ -46,7 +46,7 @@ class Entry:
 
     @property
     def seeds(self) -> str:
-        """The number of seeds as ` (n=3)`, or an empty text if the protocol asks for these seeds."""
+        """The number of seeds as ` (n=3)`; empty if the seeds are those of the protocol."""
         return f" (n={self.n})" if self.off_protocol else ""
 
 
@@ -63,7 +63,7 @@ class Style:
     def text(self, value: float) -> str:
         """Format the number. A rounded zero gets no minus sign.
 
-        In a signed style, a negative number that rounds to zero is printed with one significant digit instead.
+        In a signed style, a negative number that would round to zero gets one significant digit instead.
         """
         number = self.scale * value
         if self.signed and round(number, self.decimals) == 0 and round(number, 4) < 0:  # less is float noise
@@ -71,7 +71,7 @@ class Style:
         return f"{number:{'+' if self.signed else ''}z.{self.decimals}f}"
 
     def entry(self, *values: float | None, mark: str = "") -> Entry:
-        """Format the numbers as an entry, and None as `–`. Return a gap if the first number is None."""
+        """Format the numbers as an entry; None becomes `–`. If the first number is None, return a gap."""
         if values[0] is None:
             return Entry()
         texts = ["" if value is None else self.text(value) for value in values]
@@ -81,7 +81,7 @@ class Style:
         return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, exact, mark=mark)
 
     def entry_over_seeds(self, values: Sequence[float]) -> Entry:
-        """Format the median of the seeds' values with their range; leave out the range if all values are equal.
+        """Format the median and the range of the values. If all values are equal, leave out the range.
 
         If there are no values, return a gap.
         """
@@ -105,15 +105,15 @@ ESTIMATE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table, with its entries by column name. Columns without a planned number have no entry."""
+    """One line of a table. A column without a planned number has no entry."""
 
     label: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, Entry]  # by column name
     source: Literal["ours", "mean", "published"] = "ours"  # "mean": mean of our scores, beneath our line
 
     @classmethod
     def from_texts(cls, label: str, texts: Mapping[str, str]) -> Line:
-        """Make a line of our own results from the texts of its entries, by column name."""
+        """Make a line of our own results; `texts` maps column names to texts."""
         return cls(label, {column: Entry.from_text(text) for column, text in texts.items()})
 
     @property
@@ -132,7 +132,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A finished table. Its JSON file has all digits of the numbers, and `sidecar`: their origin."""
+    """A finished table."""
 
     name: str  # file name without its ending
     title: str
@@ -141,7 +141,7 @@ class Table:
     caption: str
     blocks: list[Block] = field(default_factory=list)  # apart from the table's own lines
     notes: list[str] = field(default_factory=list)
-    sidecar: dict[str, Any] = field(default_factory=dict)
+    sidecar: dict[str, Any] = field(default_factory=dict)  # only in the JSON file: the origin of the numbers
     first_column: str = "method"
     unit: str = "points"  # default unit of the columns; columns with another unit follow: `points; speed_up: ratio`
     answer: str = ""  # the study's answer, as Markdown; only on the dev table
@@ -149,18 +149,18 @@ class Table:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The columns that have an entry in our own lines. CSV files also have the other columns."""
+        """The columns that have an entry in our own lines. CSV and JSON files have all columns."""
         ours = [line.entries for line in self.lines if not line.published]
         return {name: title for name, title in self.columns.items() if any(name in entries for entries in ours)}
 
     @property
     def parts(self) -> list[Block]:
-        """All blocks of the table: its own lines as a block without a heading, then `blocks`."""
+        """All blocks of the table: a block of its own lines without a heading, then `blocks`."""
         return [Block("", self.lines), *self.blocks]
 
 
 def text_table(name: str, *, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = "", **others: Any) -> Table:
-    """Make a table of texts. Each line is a label with its texts by column heading; `others` are fields of `Table`."""
+    """Make a table of texts. `lines` has labels and texts by heading; `others` are more fields of `Table`."""
     made = [Line.from_texts(label, texts) for label, texts in lines]
     columns = {heading: heading for line in made for heading in line.entries}
     return Table(name=name, columns=columns, lines=made, caption=caption, unit="", **others)
@@ -169,10 +169,10 @@ def text_table(name: str, *, lines: Iterable[tuple[str, Mapping[str, str]]], cap
 def select(
     table: Table, *, rows: Sequence[str] = (), tasks: Sequence[str] = (), names: Mapping[str, str], bold_best: bool
 ) -> Table:
-    """Reduce the table to these rows and columns, in this order; drop notes and blocks of published numbers.
+    """Reduce the table to these rows and columns, in this order. Notes and `blocks` are dropped.
 
     Args:
-        rows: labels of the rows to keep; empty keeps all. Means and published numbers beneath a kept row stay, too.
+        rows: labels of our rows to keep, with the lines beneath them; empty keeps all.
         tasks: names of the columns to keep; empty keeps all.
         names: new names of rows, as label -> new name.
         bold_best: whether to print our highest number of each column in bold.
@@ -186,7 +186,7 @@ def select(
     printed = [named.get(row, row) for row in kept]
     if any(not name.strip() or printed.count(name) > 1 for name in printed):
         called = ", ".join(map(repr, printed))
-        raise ValueError(f"--names gives the rows the names {called}; allowed: a different name for each row")
+        raise ValueError(f"with --names, the rows are called {called}; allowed: a different name for each row")
     columns = {name: table.columns[name] for name in [resolve_name(t, table.shown, what="column") for t in tasks]}
     lines = [_rename_line(line, label, named.get(label, label)) for label in kept for line in groups[label]]
     cut = replace(table, columns=columns or table.columns, lines=lines, blocks=[], notes=[])
@@ -194,7 +194,7 @@ def select(
 
 
 def _group_lines(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Yield each line of our own results together with the lines of means and published numbers beneath it."""
+    """Yield each line of our own results with the lines beneath it (means and published numbers)."""
     starts = [number for number, line in enumerate(lines) if line.source == "ours"]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield list(lines[start:end])

@@ -51,11 +51,11 @@ def test_latex_has_the_table_and_notes_as_comments_alone(folder, capsys):
         (["--names", "pabee=x"], "no row named 'pabee'"),
         (
             ["--names", "palbert=albert"],
-            "--names gives the rows the names 'albert', 'albert'; allowed: a different name for each row",
+            "with --names, the rows are called 'albert', 'albert'; allowed: a different name for each row",
         ),
         (
             ["--names", "palbert="],
-            "--names gives the rows the names 'albert', ''; allowed: a different name for each row",
+            "with --names, the rows are called 'albert', ''; allowed: a different name for each row",
         ),
         (["--tasks", "qqp"], "no column named 'qqp'"),
     ],

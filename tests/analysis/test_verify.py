@@ -190,7 +190,7 @@ def edit_a_searched_score_of_the_journal(study: Path) -> str:
 
 def edit_a_prediction(study: Path) -> str:
     edit_array(first_predictions(study), "logits", lambda logits: logits.__imul__(-1))
-    return f"{first_predictions(study)} does not belong to the record of palbert/"
+    return f"{first_predictions(study)} does not match the record of palbert/"
 
 
 def edit_a_logit_that_changes_no_answer(study: Path) -> str:
