@@ -82,7 +82,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 
 def _record_lines(study: Study, record: Record) -> list[str]:
-    """Describe a run: its result, key, host, files and lines in the journal."""
+    """Describe a run: its result, key, host and files, and its lines in the journal."""
     predictions = predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",

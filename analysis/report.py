@@ -83,7 +83,7 @@ def write_report(folder: Path) -> Path:
 
 
 def report_files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, bytes]:
-    """Render the page and the pictures; return path in the study's folder -> content.
+    """Render the page and the pictures; map each path in the study's folder to the content of the file.
 
     The same study always gives the same bytes.
     """

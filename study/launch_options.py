@@ -279,9 +279,7 @@ def _check_places(options: LaunchOptions) -> None:
         if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
             raise ValueError(f"--name is {name!r}; allowed: the name of one folder, without /, ? and %")
         if (size := len(os.fsencode(name))) > MOST_BYTES:
-            raise ValueError(
-                f"--name begins with {name[:20]!r} and has {size} bytes; allowed: at most {MOST_BYTES} bytes"
-            )
+            raise ValueError(f"--name {name[:20]!r}... has {size} bytes; allowed: at most {MOST_BYTES} bytes")
     if options.out is not None:
         check_folder("--out", Path(options.out))
     if options.storage and not is_uri(resolve_storage_address(options.storage)):

@@ -168,7 +168,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     known = [name for name in vars(trained.model.exit_rule) if config.get(name) is not None]
     if unknown := next((name for name in settings if name not in known), None):
         menu = f"this model's exit settings are {', '.join(known)}" if known else "this model has no exit settings"
-        raise ValueError(f"--set {unknown}: {menu}{suggest_nearest(unknown, known)}")
+        raise ValueError(f"--set {unknown} is not an exit setting; {menu}{suggest_nearest(unknown, known)}")
     trainables.configure(method, {**config, **settings}).check_task(trained.task)
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 

@@ -233,7 +233,7 @@ def winners_table(evidence: Evidence) -> Table | None:
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """Make a line with the search ranges of each row. Tasks with different ranges get separate lines."""
+    """Make one line of search ranges for each row. Tasks with different ranges get separate lines."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
         ranges = {name: _format_range(cell.arm.read_field(name)) for name in fields if name in cell.arm.decided}

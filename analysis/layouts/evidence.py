@@ -203,7 +203,7 @@ class Evidence:
         ]
 
     def mark(self, place: Place) -> str:
-        """Return ° if the cell is not shown to beat a constant answer, then the arrow of its difference, if any."""
+        """Return a cell's marks: ° if it is not shown to beat a constant answer, and the arrow of its difference."""
         arrow = self.differences[place].arrow if place in self.differences else ""
         return "°" * (place in self.not_above_constant) + arrow
 

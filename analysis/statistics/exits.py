@@ -109,7 +109,7 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Return the sweeps of `exits`, and then a sweep of every other exit rule.
+    """List the sweeps of `exits`, followed by one sweep for each exit rule that `exits` lacks.
 
     The other sweeps are computed from layer outputs. The result is empty if `exits` has no sweeps.
 
@@ -147,7 +147,7 @@ def _shares(predictions: Predictions, depth: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Mean layers at the fastest safe setting of an exit rule, for each seed and each of `RISKS`."""
+    """For each seed and each risk in `RISKS`, the mean layers at the fastest safe setting of an exit rule."""
 
     rule: str
     num_layers: int

@@ -24,7 +24,7 @@ class GpuBudget:
     """A study's limit on GPU time, and the trials that may start within this limit now. All amounts are GPU seconds."""
 
     def __init__(self, progress: StudyProgress):
-        """Take the limit of the current launch from `progress`."""
+        """Take the limit on GPU hours from `progress`."""
         self._progress = progress
         hours = progress.max_gpu_hours
         self._limit = math.inf if hours is None else 3600 * hours * _ROUNDING

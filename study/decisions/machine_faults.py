@@ -154,7 +154,7 @@ class Faults:
     def _is_everywhere(self, running: int) -> bool:
         """Check if the last report from every node is a fault.
 
-        If only one trial has faults, the result is False while other trials run.
+        Faults of a single trial do not count while other trials run.
         """
         at_fault = {failure.node for _, failure in self._in_a_row}
         trials = {key for key, _ in self._in_a_row}

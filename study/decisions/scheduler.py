@@ -121,7 +121,7 @@ class Scheduler:
         return {key: reason for key, reason in reasons.items() if reason}
 
     def find_arms_of_other_code(self) -> list[str]:
-        """List the arms with a trial that was trained with code other than the launch's."""
+        """List the arms that have a trial of other code than this launch runs."""
         trained = [record for arm in self.progress.arms for record in arm.facts.records if record.epochs]
         return list(dict.fromkeys(record.arm for record in trained if find_change(record, self.provenance) == "code"))
 

@@ -206,7 +206,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """The temporary exclusion of a node: trials fail only there, or its code or data are not those of the launch."""
+    """A node is excluded for a while, because trials fail only there, or its code or data differ from the launch."""
 
     node: str  # Ray's node ID
     host: str

@@ -310,7 +310,7 @@ def _resolve_arm(
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
-    """Check that the method accepts the choices or ends of each --search range."""
+    """Check that the method accepts what --search allows: each choice of a list, both ends of an interval."""
     menus = {name: (layered.origin, arm.space[name].extremes) for name, layered in resolution.tuned.items()}
     menus |= {name: (layered.origin, [*layered.value]) for name, layered in resolution.post_hoc.items()}
     for name, (origin, values) in menus.items():
@@ -415,8 +415,8 @@ def _check_range(first: First, tuned: Mapping[str, Layered[Range]], arm: str) ->
     for name in tuned.keys() & first.values.keys():
         if not tuned[name].value.contains(first.values[name]):
             raise ValueError(
-                f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches "
-                f"{name} in {tuned[name].value}; allowed: a range that contains this value, or no --first-from"
+                f"--first-from: {first.origin} has {name} {json.dumps(first.values[name])}, which is outside the range "
+                f"of {arm}, {tuned[name].value}; allowed: a range that contains this value, or no --first-from"
             )
 
 

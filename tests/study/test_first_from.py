@@ -71,7 +71,7 @@ def test_a_dry_run_names_the_winners_that_are_tried_first(other, tmp_path, capsy
 
 
 def test_values_outside_a_range_are_refused(other):
-    with pytest.raises(ValueError, match=r", palbert/rte, but palbert/rte searches \w+ in "):
+    with pytest.raises(ValueError, match=r", palbert/rte has \w+ \S+, which is outside the range of palbert/rte, "):
         planned("palbert", "rte", "--first-from", str(other), "--backbone", "mini-albert", "--sampler", "grid")
 
 

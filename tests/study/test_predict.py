@@ -276,9 +276,12 @@ def test_what_is_no_exit_rule_is_refused_in_one_line(studies, tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("patince=2", "--set patince: this model's exit settings are patience; did you mean patience?"),
-        ("depth=2", "--set depth: this model's exit settings are patience\n"),
-        ("learning_rate=1", "--set learning_rate: this model's exit settings are patience\n"),
+        (
+            "patince=2",
+            "--set patince is not an exit setting; this model's exit settings are patience; did you mean patience?",
+        ),
+        ("depth=2", "--set depth is not an exit setting; this model's exit settings are patience\n"),
+        ("learning_rate=1", "--set learning_rate is not an exit setting; this model's exit settings are patience\n"),
         ("patience=2 --set patience=3", "--set patience is given twice; allowed: once"),
         ("patience=0", "patience is 0; allowed: a whole number >= 1"),
     ],
@@ -293,7 +296,7 @@ def test_what_is_no_exit_setting_is_refused_in_one_line(studies, tmp_path, capsy
 def test_setting_of_a_model_without_exit_settings_is_refused():
     rule, spec = FixedLayer(layer=1), SimpleNamespace(method="albert", config={})
     trained = SimpleNamespace(model=SimpleNamespace(exit_rule=rule), spec=spec)
-    with pytest.raises(ValueError, match=r"^--set patience: this model has no exit settings$"):
+    with pytest.raises(ValueError, match=r"^--set patience is not an exit setting; this model has no exit settings$"):
         set_exit(trained, {"patience": 2})
 
 

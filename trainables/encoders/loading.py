@@ -197,7 +197,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load a pretrained backbone's weights into `model.kept`. Set the attention of every encoder in `model`."""
+    """Load a pretrained backbone's weights into `model.kept`, and use the configured attention in every encoder."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         weights = _load_model(backbone, config).state_dict()

@@ -159,7 +159,7 @@ class FPabee(ExitRule):
         return {"previous": softmax(logits), "similar": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Exit the examples that have had `patience` similar layers in a row."""
+        """Exit the examples whose answers have stayed similar for `patience` layers in a row."""
         probabilities, previous = softmax(logits), state["previous"]
         parts = (_entropy(previous) + _entropy(probabilities)) / 2
         is_similar = _round(_entropy((previous + probabilities) / 2) - parts) < self.divergence

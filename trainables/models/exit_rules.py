@@ -130,7 +130,7 @@ class Threshold(ExitRule):
         return {"remaining": ones(logits), "cdf": zeros(logits, "float64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Exit the examples with a CDF above q at this layer."""
+        """At this layer, exit the examples with a CDF above q."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         cdf = state["cdf"] + probability
         leaves = (cdf > self.q) & (self.q < 1) | (self.q == 0)

@@ -242,7 +242,7 @@ class ReplacedTokenModel(PretrainingModel):
 
 
 def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
-    """Give the module `path` in `ours` the parameters of the module `path` in `theirs`."""
+    """Make the module at `path` in `ours` use the parameters of the module at `path` in `theirs`."""
     for module_path, module in theirs.get_submodule(path).named_modules(prefix=path):
         for name, parameter in module.named_parameters(recurse=False):
             old = getattr(ours.get_submodule(module_path), name)
