@@ -65,7 +65,7 @@ class Finding:
     macro: float | None
     compared: list[Comparison]  # the comparisons with the baseline
     layers: float | None  # layers run per dev example, averaged over the tasks
-    depths: tuple[int, ...]  # sorted numbers of layers of the method's models
+    depths: tuple[int, ...]  # how many layers the models have, sorted
     relative_time: float | None  # time for a single example, divided by the baseline's time
     compute: str  # total compute, in one unit for all rows; empty if no time was recorded
     difference: PairedTest | None  # test of the mean difference over the tested tasks

@@ -117,7 +117,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[str]:
-    """Compare `plan.json` and the registered digests with the plans in the journal."""
+    """Compare `plan.json` with the journal: with the registered digests, and with the last launch's plan."""
     yield from list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         where = f"{JOURNAL}: plan registered as {event.place}"

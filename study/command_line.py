@@ -232,13 +232,13 @@ def _read_number(text: str) -> int | float | str:
 def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
     """Suggest an option of this command for the unknown option `unknown[0]`.
 
-    If the name means a field, here or in other programs, suggest the option for the field: `; here,
+    If other programs or this project name a field so, suggest the option for the field, as in `; here,
     --num_train_epochs is --epochs 3`. Otherwise suggest an option with a similar name.
     """
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
     if name in ("cpu", "no_cuda", "use_cpu"):
-        return f"; here, {flag} is CUDA_VISIBLE_DEVICES= before the command"
+        return f"; here, {flag} is CUDA_VISIBLE_DEVICES='' before the command"
     field = NAMES_IN_REPOSITORIES.get(name, name)
     is_pretraining = "--corpus" in flags
     names = objectives.list_objectives() if is_pretraining else trainables.list_methods()

@@ -77,7 +77,7 @@ def require_not_shadowed(*names: str) -> None:
     try:
         check_not_shadowed(*names)
     except ValueError as error:
-        if Path(sys.argv[0]).name in ("-m", CONSOLE):  # `-m` while Python locates the module
+        if Path(sys.argv[0]).name in ("-m", CONSOLE):  # argv[0] is "-m" until Python has located the module
             raise SystemExit(f"{CONSOLE}: {error}") from None
         raise ImportError(str(error)) from None
 
@@ -90,7 +90,7 @@ def is_installed(package: str) -> bool:
 def _command() -> str | None:
     """Return this process's command, such as `study.launch`, or None if the process runs no command of this project."""
     name = Path(sys.argv[0]).name
-    if name not in ("-m", CONSOLE):  # `-m` while Python locates the module
+    if name not in ("-m", CONSOLE):  # argv[0] is "-m" until Python has located the module
         return None
     started_as = sys.orig_argv[-len(sys.argv) :][0]  # the word before the arguments; it differs in worker processes
     if name == CONSOLE:

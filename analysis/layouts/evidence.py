@@ -62,7 +62,7 @@ class Evidence:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Comparisons of every two rows on each task, if both rows have predictions of the same examples."""
+        """The comparison of each pair of rows on each task for which both have predictions of the same examples."""
         return compare(self.samples, self.baseline, are_comparable=self.are_comparable, looks=len(self.looks))
 
     @cached_property

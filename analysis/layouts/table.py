@@ -109,7 +109,7 @@ class Line:
 
     label: str
     entries: Mapping[str, Entry]  # by column name
-    source: Literal["ours", "mean", "published"] = "ours"  # "mean": mean of our scores, beneath our line
+    source: Literal["ours", "mean", "published"] = "ours"  # "mean": the line below ours, with the mean
 
     @classmethod
     def from_texts(cls, label: str, texts: Mapping[str, str]) -> Line:

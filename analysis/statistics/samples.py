@@ -105,7 +105,7 @@ def _stored(cell: Cell) -> list[Predictions]:
         if first != record.seed:
             raise ValueError(
                 f"{folder}: {cell.name}: seeds {first} and {record.seed} have the same predictions to the last bit; "
-                "allowed: a method whose training depends on its seed"
+                "their training seems to ignore the seed"
             )
     if stored and len(stored) < len(read):
         missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"

@@ -36,10 +36,7 @@ class ArmProgress:
 
     @property
     def is_search_closed(self) -> bool:
-        """True if the search was ended early.
-
-        A search that was ended for lack of GPU time can continue under a higher limit.
-        """
+        """True if the search was ended early, unless it lacked GPU time and the limit is higher now."""
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property
@@ -214,7 +211,7 @@ class StudyProgress:
         return arm.arm.start_from is None or arm.facts.start is not None or self.find_start(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Check if the arm has trials to start, perhaps after a wait for its starting model."""
+        """Check if the arm has trials to start, now or once its starting model is trained."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))

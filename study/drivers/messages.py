@@ -80,10 +80,10 @@ class Message(Typed, frozen=True, kw_only=True):
     """A worker's message after one step of its assignment."""
 
     news: News | None = None  # of the worker's trial
-    steps: Steps | None = None  # progress in the current epoch, which the next step continues
+    steps: Steps | None = None  # progress in an epoch that the next step continues
     node: str | None = None  # id of the worker's node
     smoke: SmokeReport | None = None
-    broken: str | None = None  # exception that ended a local process; Ray reports exceptions of actors
+    broken: str | None = None  # exception that ended a local process; None with Ray
 
 
 ASSIGNMENTS = Reader(Assignment)

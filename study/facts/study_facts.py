@@ -252,7 +252,7 @@ class StudyFacts:
                 trial.is_broken_off = True
                 self._note(event, event.failure, "tried again")
             case TrialRestarted():
-                self._touch(event.key).forget_reports()  # ASHA's decisions are kept, since the seed is the same
+                self._touch(event.key).forget_reports()  # ASHA's decisions stay: the seed gives the same scores again
             case TrialReopened():
                 self._reopen(event)
             case TrialDropped():

@@ -43,7 +43,7 @@ class JournalDigest:
     lines: int
 
     def describe(self) -> str:
-        """Format the full digest and the number of lines: `3f2a...c8, 412 lines`."""
+        """Format the digest, all of its digits, and the number of lines: `DIGEST, 412 lines`."""
         return f"{self.sha256}, {counted(self.lines, 'line')}"
 
     @property

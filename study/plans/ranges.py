@@ -68,7 +68,7 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def shorten(key: str) -> str:
-    """Shorten an arm's key for captions: `palbert/rte:beta` becomes `beta of single arms`."""
+    """Shorten a setting's key for captions: `palbert/rte:beta` becomes `beta of single arms`."""
     scope, field = split_key(key)
     return f"{field} of single arms" if "/" in scope else key
 

@@ -232,7 +232,7 @@ class TrialObjects:
                 self._delete(info.path)
 
     def _list_states(self) -> Iterator[tuple[int, int, FileInfo]]:
-        """Yield the epoch, the complete size in bytes and the uploaded object of each state."""
+        """Yield the epoch, the size in bytes and the uploaded object of each state; an unfinished upload is smaller."""
         for info in self._list_contents():
             if match := STATE_NAME.fullmatch(info.base_name):
                 yield int(match[1]), int(match[2]), info

@@ -116,8 +116,8 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
 @pytest.mark.parametrize(
     ("parser", "arguments", "meant"),
     [
-        ("launch", "--cpu", "CUDA_VISIBLE_DEVICES= before the command"),
-        ("pretrain", "mlm --corpus mini --to x --no_cuda", "CUDA_VISIBLE_DEVICES= before the command"),
+        ("launch", "--cpu", "CUDA_VISIBLE_DEVICES='' before the command"),
+        ("pretrain", "mlm --corpus mini --to x --no_cuda", "CUDA_VISIBLE_DEVICES='' before the command"),
         ("launch", "--learning_rate 1e-4", "--set learning_rate=1e-4"),
         ("launch", "--lr=1e-4", "--set learning_rate=1e-4"),
         ("launch", "--num_train_epochs 3", "--epochs 3"),

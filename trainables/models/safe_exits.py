@@ -96,7 +96,7 @@ def find_safe_setting(lost: np.ndarray, risk: float, confidence: float = CONFIDE
 
 
 def max_losses(n: int, risk: float, confidence: float) -> int:
-    """Compute how many of n examples a safe setting may lose; -1 if no setting can be safe."""
+    """Compute how many of n answers a safe setting may make wrong; -1 if no setting can be safe."""
     from scipy.stats import binom  # takes a second to import
 
     return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - confidence).sum()) - 1
