@@ -148,7 +148,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
             suggestions = [_suggest(unknown[place:], flags) for place in places]
-            if "--set" in flags:
+            if not any(suggestions) and ("--profile" in flags or "--corpus" in flags):
                 suggestions.append("; docs/coming_from.md translates options and values of other programs")
             self.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(suggestions)}")
         values = vars(known)
@@ -243,7 +243,8 @@ def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
     is_pretraining = "--corpus" in flags
     names = objectives.list_objectives() if is_pretraining else trainables.list_methods()
     load = objectives.load if is_pretraining else trainables.load
-    if "--set" not in flags or not any(field in load(each).Config.__struct_fields__ for each in names):
+    is_training = is_pretraining or "--profile" in flags
+    if not is_training or not any(field in load(each).Config.__struct_fields__ for each in names):
         return suggest_nearest(flag, flags)
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
     return f"; here, {flag} is " + (f"--{field} {value}" if f"--{field}" in flags else f"--set {field}={value}")

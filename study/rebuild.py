@@ -141,7 +141,7 @@ def run(options: Options) -> int:
 
 
 def _mirror(folder: Path, uri: str | None) -> bool:
-    """Copy the runs into MLflow, or do nothing if `uri` is "none". Return False if the copy fails."""
+    """Copy the runs into MLflow, if it is installed and `uri` is not "none"; return False if the copy fails."""
     if uri is None and not is_installed("mlflow"):
         print("MLflow is not installed, so no runs are copied into it", file=sys.stderr)
         return True

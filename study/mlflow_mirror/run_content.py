@@ -1,7 +1,7 @@
 """Build the content of a study's MLflow runs, as plain data that does not need MLflow.
 
 The run of a study has a child run for each arm (a method on a task). The run of an arm has a child run for each trial.
-docs/mlflow.md describes the statuses, tags and metrics of runs.
+docs/mlflow.md describes the statuses, and the tags to search for.
 """
 
 from __future__ import annotations
@@ -133,6 +133,7 @@ class StudyRuns:
         tags = self._build_tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
         tags |= {"trials": _format_counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.data}
         tags |= {"backbone_fingerprint": arm.arm.backbone_fingerprint, "data_fingerprint": arm.arm.data_fingerprint}
+        tags |= {"mlflow.note.content": ""}  # earlier versions wrote a score here
         if arm.winner and arm.is_search_over:
             tags |= {f"winner.{field}": str(value) for field, value in arm.winner.config.items()}
         return Run(

@@ -133,8 +133,22 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
 )
 def test_option_of_another_program_is_answered_with_ours(parser, arguments, meant):
     module = importlib.import_module(f"study.{parser}")
-    page = r"docs/coming_from.md translates options and values of other programs"
-    with pytest.raises(ValueError, match=rf"; here, --\S+ is {re.escape(meant)}; {page}; see --help"):
+    with pytest.raises(ValueError, match=rf"; here, --\S+ is {re.escape(meant)}; see --help"):
+        module.main.parser().options(arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "suggestion"),
+    [
+        ("launch", "--fp16", "; docs/coming_from.md translates options and values of other programs"),
+        ("launch", "--methdo palbert", "; did you mean --method?"),
+        ("predict", "runs/x input.tsv --fp16", ""),
+        ("predict", "runs/x input.tsv --learning_rate 3", ""),  # its --set takes exit settings alone
+    ],
+)
+def test_page_for_other_programs_is_named_where_it_can_help(command, arguments, suggestion):
+    module = importlib.import_module(f"study.{command}")
+    with pytest.raises(ValueError, match=rf"unrecognized arguments: [^;]+{re.escape(suggestion)}; see --help"):
         module.main.parser().options(arguments.split())
 
 

@@ -245,9 +245,7 @@ def test_an_epoch_under_way_is_given_up_when_the_time_is_over(tmp_path, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", [pytest.param("ray", marks=pytest.mark.long), "local"])
-def test_a_limit_within_an_epoch_is_kept_and_the_epochs_before_are_not_lost(
-    tmp_path: Path, driver: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_limit_within_an_epoch_is_kept(tmp_path: Path, driver: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Epochs of thousands of steps, which would take minutes."""
     study = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1"]
     study += ["--set", "batch_size=1", "--epochs", "1000", "--driver", driver, "--tracking-uri", "none", *ONE_AT_A_TIME]
