@@ -46,6 +46,7 @@ LAYOUTS = (
 )
 
 TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)] + ["checklist"]
+WITHDRAWN = ["compute_of_arms"]  # tables of earlier versions, whose files are deleted
 ANSWER = "answer.md"
 WRITTEN_BY = "written_by.json"  # the version that wrote the tables
 
@@ -94,7 +95,7 @@ def write_files(tables: list[Table], out: Path) -> None:
     texts = {out / name: text for name, text in render_files(tables).items()}
     for path, text in texts.items():
         write_bytes(path, text)
-    for path in (out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
+    for path in (out / f"{name}.{ending}" for name in (*TABLES, *WITHDRAWN) for ending in (*FORMATS, "json")):
         if path not in texts:
             path.unlink(missing_ok=True)  # the studies no longer have this table
 
@@ -127,7 +128,7 @@ class Options(Typed, frozen=True, kw_only=True):
             "|".join(FORMATS),
         ),
     ] = None
-    strict: Annotated[bool, option("fail if a cell has missing or additional seeds")] = False
+    strict: Annotated[bool, option("fail if a cell lacks seeds, has others, or its search is unfinished")] = False
     separate: Annotated[bool, option("give each study its own rows, one per method")] = False
     rows: Annotated[list[str], option(_CUT.format("rows"), "NAME")] = []
     tasks: Annotated[list[str], option(_CUT.format("columns"), "NAME")] = []

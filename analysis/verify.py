@@ -61,7 +61,7 @@ LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "The exit status is 0 if everything compared agrees, 1 if something differs, and 2 for bad usage. The command "
     "compares the plan, the journal, predictions, model descriptions, tables, pictures and the report. It does not "
-    "compare tables or a report that another version wrote, and says so. With --again it also runs stored models and "
+    "compare tables, pictures or a report of another version, and says so. With --again it also runs stored models and "
     "compares their predictions. With --against it also compares the runs in MLflow. It never compares mlflow.db, "
     "records.jsonl, optuna.journal and logs. It compares models at a URI only with --again. Agreement does not prove "
     "that the study ran, because a whole folder can be invented. Stronger evidence is a stored model that reproduces "

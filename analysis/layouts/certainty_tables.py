@@ -39,6 +39,7 @@ from analysis.studies.cells import Cell, Row, find_repeats
 from study.facts.events import ModelOnTest
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
+from trainables.schema import Value
 
 DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
@@ -220,7 +221,7 @@ def winners_table(evidence: Evidence) -> Table | None:
         columns={name: name.replace("_", " ") for name in fields},
         lines=[
             *(
-                Line.from_texts(label, {name: _format_value(config[name]) for name in cell.arm.decided})
+                Line(label, {name: _make_value_entry(config[name]) for name in cell.arm.decided})
                 for label, cell, config in arms
             ),
             *_searched_lines(evidence, fields),
@@ -247,8 +248,11 @@ def _format_range(searched: object) -> str:
     return text.replace('"', "").replace(" | ", ", ")
 
 
-def _format_value(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _make_value_entry(value: Value) -> Entry:
+    entry = Entry.from_text(f"{value:.3g}" if isinstance(value, float) else str(value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return replace(entry, values={"": value})
+    return entry
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:

@@ -109,7 +109,8 @@ def _csv(table: Table) -> str:
 def json_text(table: Table) -> str:
     """Write the content of the table's JSON file: the lines of the CSV file with all digits, and `table.sidecar`.
 
-    Marks are in fields with the suffix `_mark`. A missing number has no field.
+    Marks are in fields with the suffix `_mark`. A missing number has no field. Only JSON has `_standard_error` (in the
+    table's unit), `_freedom` (degrees of freedom), `_gpu_seconds` and `_cpu_seconds`.
     """
     lines = [_json_line(table, block, line) for block in table.parts for line in block.lines]
     return json.dumps({"unit": table.unit, "lines": lines, **table.sidecar}, indent=1, ensure_ascii=False) + "\n"

@@ -24,7 +24,8 @@ METRICS = {  # name in scikit-learn or scipy -> name in records
 _OF_CLASSES, _OF_SCORES = ("accuracy", "f1_macro"), ("pearsonr", "spearmanr")
 _OF_TWO_CLASSES = (*_OF_CLASSES, "f1", "matthews_corrcoef")
 _IS_NAME = re.compile("[a-z][a-z0-9_-]*")
-_TAKEN = ("ax", "all", "macro", "mean", "parameters", "relative", "speed_up")  # names that menus and table headers use
+# Names that menus and the columns of tables use.
+_TAKEN = ("ax", "all", "block", "macro", "mean", "method", "parameters", "relative", "source", "speed_up", "unit")
 
 
 class TaskFile(Typed, frozen=True, kw_only=True):
