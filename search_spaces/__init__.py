@@ -7,16 +7,15 @@ is fast, because only the methods' files import Optuna.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainables import VARIANT, method_files
 from trainables import list_methods as list_methods
 from trainables.method_files import MethodFile
-from trainables.schema import Configuration, Typed, Value, from_plain
+from trainables.schema import Configuration, Value
 from trainables.spelling import resolve_name, unknown_name_error
 
 if TYPE_CHECKING:
@@ -128,59 +127,74 @@ def _load_module(method: str) -> ModuleType:
 NEEDED = ("SPACE", "FIXED", "PAPER_GRID", "BACKBONE")
 _MINI = ("MINI_SPACE", "MINI_GRID", "MINI_FIXED")
 _OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "PUBLISHED", "TOKENIZER", "FAMILIES", *_MINI)
+PROFILES = {"mini", "paper"}  # keys of BACKBONE and TOKENIZER
+
+_DISTRIBUTION = "an Optuna distribution"
+_VALUE = "a number, text, true, false or None"
+_VALUES = "a list of values"
+_FIELDS = "fields and their values, {name: value}"
+_POINTS = "a list of configurations, each {name: value}"
+_TEXT = "text"
+_MAPPINGS = {  # name -> type of the values in its mapping
+    "SPACE": _DISTRIBUTION,
+    "MINI_SPACE": _DISTRIBUTION,
+    "FIXED": _VALUE,
+    "MINI_FIXED": _VALUE,
+    "PAPER_GRID": _VALUES,
+    "MINI_GRID": _VALUES,
+    "POST_HOC": _VALUES,
+    "FIXED_BY_TASK": _FIELDS,
+    "VARIANTS": _FIELDS,
+    "PUBLISHED": _POINTS,
+    "BACKBONE": _TEXT,
+    "TOKENIZER": "text or None",
+}
 
 
-class _Backbones(Typed, frozen=True, kw_only=True):
-    mini: str
-    paper: str
-
-
-class _Tokenizers(Typed, frozen=True, kw_only=True):
-    mini: str | None
-    paper: str | None
-
-
-@cache
 def _check_shape(file: MethodFile, module: ModuleType) -> None:
     """Check that a method's file defines every required name, each with the right type.
 
     Raises:
         ValueError: if a name is missing or has the wrong type.
     """
-    from optuna.distributions import BaseDistribution
-
     if absent := [name for name in NEEDED if not hasattr(module, name)]:
         raise ValueError(f"{file.path} has no {', '.join(absent)}; a search space has {', '.join(NEEDED)}")
-    kinds: dict[str, Any] = {
-        "BACKBONE": _Backbones,
-        "TOKENIZER": _Tokenizers,
-        "FAMILIES": list[str],
-        "START": str | None,
-    }
-    kinds_of_items: dict[str, Any] = {  # of the mappings
-        "SPACE": BaseDistribution,
-        "MINI_SPACE": BaseDistribution,
-        "FIXED": Value,
-        "MINI_FIXED": Value,
-        "PAPER_GRID": list[Value],
-        "MINI_GRID": list[Value],
-        "POST_HOC": list[Value],
-        "FIXED_BY_TASK": dict[str, Value],
-        "VARIANTS": dict[str, Value],
-        "PUBLISHED": list[dict[str, Value]],
-    }
-    for name in [name for name in (*kinds, *kinds_of_items) if hasattr(module, name)]:
-        content = getattr(module, name)
-        try:
-            if name in kinds:
-                from_plain(kinds[name], content, where=name)
-            else:
-                for key, item in from_plain(dict[str, Any], content, where=name).items():
-                    plain = [*item] if isinstance(item, range) else item
-                    from_plain(kinds_of_items[name], plain, where=f"{name}[{key!r}]")
-        except ValueError as error:
-            raise ValueError(f"{file.format_place(name)}: {error}") from None
+    for name, kind in _MAPPINGS.items():
+        if hasattr(module, name):
+            for fault in _find_faults(name, getattr(module, name), kind):
+                raise ValueError(f"{file.format_place(name)}: {fault}")
     for name, values in getattr(module, "POST_HOC", {}).items():
         if not values or name in module.SPACE:
             wrong = f"{name} is in SPACE too; allowed: one of the two" if values else f"{name} has no values"
             raise ValueError(f"{file.format_place('POST_HOC')}: POST_HOC: {wrong}")
+    families = getattr(module, "FAMILIES", ())
+    if isinstance(families, str) or not all(isinstance(family, str) for family in families):
+        raise ValueError(f"{file.format_place('FAMILIES')}: FAMILIES is {families!r}; allowed: a list of names")
+
+
+def _find_faults(name: str, value: object, kind: str) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{name} is {value!r:.60}; allowed: a mapping with {kind} for each name"
+        return
+    for key, held in value.items():
+        if not (isinstance(key, str) and _fits(held, kind)):
+            yield f"{name}[{key!r}] is {held!r:.60}; allowed: {kind}"
+    if kind.startswith(_TEXT) and {*value} != PROFILES:
+        yield f"the keys of {name} are {', '.join(map(str, value)) or 'none'}; allowed: mini and paper"
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == _DISTRIBUTION:
+        from optuna.distributions import BaseDistribution
+
+        return isinstance(value, BaseDistribution)
+    if kind == _VALUE:
+        return value is None or isinstance(value, bool | int | float | str)
+    if kind == _TEXT:
+        return isinstance(value, str)
+    if kind == _FIELDS:
+        return isinstance(value, Mapping) and all(_fits(held, _VALUE) for held in value.values())
+    if kind in (_VALUES, _POINTS):
+        each = _VALUE if kind == _VALUES else _FIELDS
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(held, each) for held in value)
+    return value is None or isinstance(value, str)

@@ -95,7 +95,7 @@ def _explain(message: str, kind: Any, value: object) -> str:
     else:
         allowed = re.sub("`([^`]+)`", _name_types, rule.removeprefix("Expected ").partition(", got ")[0])
         allowed = _name_both_bounds(allowed, field)
-    return f"{path.strip('.`') or 'the value'} is {present!r}; allowed: {allowed}{near}"
+    return f"{'.'.join(names) or 'the value'} is {present!r}; allowed: {allowed}{near}"
 
 
 _TYPES = {
@@ -104,7 +104,6 @@ _TYPES = {
     "str": "text",
     "bool": "true or false",
     "array": "a list",
-    "BaseDistribution": "an Optuna distribution",
     "object": "an object",
 }
 

@@ -94,7 +94,7 @@ MISTAKES = {
     ),
     "type": (
         changed("entropy_space.py", "FloatDistribution(0.05, 0.6)", "0.3"),
-        "{0}/entropy_space.py:7: SPACE['threshold']: the value is 0.3; allowed: an Optuna distribution",
+        "{0}/entropy_space.py:7: SPACE['threshold'] is 0.3; allowed: an Optuna distribution",
     ),
     "package": (
         changed("entropy.py", "from dataclasses", "import no_such_package\nfrom dataclasses"),
