@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,13 +112,14 @@ _MENUS = {
 
 
 def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
-    """Check that the files of a backbone and its tokenizer exist. Only `config.json` is read.
+    """Check that a backbone and its tokenizer can be loaded on this machine.
 
     Args:
         tokenizer: hub name or folder of another tokenizer; None means the backbone's own tokenizer.
 
     Raises:
-        ValueError: if the backbone or a file is missing, the family is not supported, or `config.json` is damaged.
+        ValueError: if the backbone or a file is missing, damaged or not supported, or if the tokenizer has more tokens
+            than the backbone has embeddings.
     """
     check_weights(backbone)
     if tokenizer is not None:
@@ -127,6 +128,8 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
         raise ValueError(f"backbone {backbone!r} has no tokenizer; give one with --tokenizer: {_MENUS['tokenizer']}")
     elif backbone not in MINI_BACKBONES:
         _check_files("backbone", backbone, {"tokenizer": _TOKENIZERS})
+    if backbone not in MINI_BACKBONES and not is_hub_name(backbone) and is_folder(tokenizer or backbone):
+        _check_embeddings(backbone, Path(tokenizer or backbone))
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
@@ -148,10 +151,10 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
 
 
 def check_weights(backbone: str) -> None:
-    """Check that the configuration and weights of a backbone exist. The tokenizer is not checked.
+    """Check that a backbone's model can be loaded on this machine, without checking its tokenizer.
 
     Raises:
-        ValueError: if the backbone or a file is missing, the family is not supported, or `config.json` is damaged.
+        ValueError: if the backbone or a file is missing, damaged or not supported.
     """
     if backbone not in UNTRAINED:
         weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
@@ -227,10 +230,10 @@ def pretrained_convolution(backbone: str) -> int | None:
 
 
 def check_tokenizer(name: str) -> set[str]:
-    """Check that the files of a tokenizer exist in a folder or on the hub, and return their names.
+    """Check that a tokenizer can be loaded from a folder or the hub, and return the names of its files.
 
     Raises:
-        ValueError: if the name is neither a folder nor on the hub, or the tokenizer is missing.
+        ValueError: if the name is neither a folder nor on the hub, or the tokenizer is missing or damaged.
     """
     return _check_files("tokenizer", name, {"tokenizer": _TOKENIZERS}) & {*_TOKENIZERS, "tokenizer_config.json"}
 
@@ -354,13 +357,91 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
 
     Args:
         kind: "backbone" or "tokenizer".
-        wanted: maps each part, such as "weights", to its accepted file names. One of these files must exist.
+        wanted: maps each part, such as "weights", to its accepted file names. One of these files must exist. In a
+            folder, the content of this file is checked too.
     """
     files = _list_folder_files(kind, name) if is_folder(name) else _list_hub_files(kind, name, wanted)
     for what, names in wanted.items():
-        if not files.intersection(names):
+        if not (found := next((file for file in names if file in files), "")):
             raise ValueError(f"{kind} {name!r} has no {what}; accepted files: {', '.join(names)}")
+        if is_folder(name):
+            _check_content(f"{kind} {name!r}", Path(name) / found)
     return files
+
+
+def _check_embeddings(backbone: str, tokenizer: Path) -> None:
+    """Check that a backbone has an embedding for every token of the tokenizer in a folder.
+
+    Raises:
+        Unusable: if the backbone has fewer embeddings.
+    """
+    tokens = _count_tokens(next(tokenizer / name for name in _TOKENIZERS if (tokenizer / name).is_file()))
+    embeddings = _read_configuration(backbone).get("vocab_size")
+    if isinstance(embeddings, int) and tokens > embeddings:
+        raise Unusable(f"the tokenizer has {tokens} tokens; backbone {backbone} has {embeddings} embeddings")
+
+
+def _count_tokens(file: Path) -> int:
+    """Count the tokens in one tokenizer file; the tokenizer's other files may add more.
+
+    Raises:
+        Exception: if the file is damaged; the type depends on the library that reads the file.
+    """
+    if file.name == "tokenizer.json":
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(file)).get_vocab_size()
+    if file.name == "spiece.model":
+        from sentencepiece import SentencePieceProcessor
+
+        with suppress(RuntimeError):
+            if content := file.read_bytes():
+                return SentencePieceProcessor(model_proto=content).get_piece_size()
+        raise ValueError("the file is not a complete SentencePiece model")
+    text = file.read_text(encoding="utf-8")
+    if file.name == "vocab.json":
+        return len(json.loads(text))
+    words = {*text.split("\n")} - {""}
+    if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT's tokenizer needs [UNK]
+        raise ValueError("the token [UNK] is missing")
+    return len(words)
+
+
+def _check_content(what: str, file: Path) -> None:
+    """Check that a file is not damaged. Of the weights, only safetensors headers are read.
+
+    Raises:
+        Unusable: if the file is damaged.
+    """
+    from safetensors import safe_open
+
+    try:
+        if file.name in _TOKENIZERS:
+            _count_tokens(file)
+        elif file.suffix == ".safetensors":
+            with safe_open(file, framework="numpy"):
+                pass
+        elif file.name.endswith(".index.json"):
+            _check_shards(file)
+    except OSError:
+        raise
+    except Exception as error:  # the libraries raise many types
+        raise Unusable(f"{what} cannot be loaded: {file.name}: {error}") from error
+
+
+def _check_shards(index: Path) -> None:
+    """Check that all weights files named in an index exist in the same folder.
+
+    Raises:
+        ValueError: if the index names no files, or a file is missing.
+    """
+    content = json.loads(index.read_text(encoding="utf-8"))
+    shards = sorted({*content["weight_map"].values()}) if "weight_map" in content else []
+    missing = [name for name in shards if not (index.parent / name).is_file()]
+    if missing:
+        raise ValueError(f"{len(missing)} of the {len(shards)} files in the index are missing, including {missing[0]}")
+    if not shards:
+        raise ValueError("the index names no files")
 
 
 def _list_folder_files(kind: str, name: str) -> set[str]:

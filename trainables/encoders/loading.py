@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Set
-from errno import ENOENT
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -98,15 +97,12 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
     if "spiece.model" in files:
         return AlbertTokenizer.from_pretrained(place, revision=revision)
     uncased = BertTokenizer.from_pretrained(place, revision=revision)
-    if "[UNK]" not in uncased.backend_tokenizer.get_vocab(with_added_tokens=False):
-        raise ValueError("the token [UNK] is missing in vocab.txt")
     if any("A" <= word[:1] <= "Z" for word in uncased.get_vocab()):
         return BertTokenizer.from_pretrained(place, revision=revision, do_lower_case=False)
     return uncased
 
 
-_IN_PLAIN_WORDS = {  # text in a library's message -> replacement; the message advises what does not help
-    "tiktoken": "spiece.model is not a complete SentencePiece model",
+_IN_PLAIN_WORDS = {  # text in a library's message -> replacement; the message advises an option that users cannot set
     "Weights only load failed": "pytorch_model.bin does not contain only weights",
     "ignore_mismatched_sizes": "the shapes of the weights differ from config.json",
 }
@@ -120,8 +116,7 @@ def _explaining_errors(kind: str, name: str) -> Iterator[None]:
     except Exception as error:  # the libraries that read such files raise many types
         if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
             raise
-        # ENOENT means that a file in the index of the weights is missing.
-        if isinstance(error, OSError) and (error.errno not in (None, ENOENT) or is_hub_name(name)):
+        if isinstance(error, OSError) and (error.errno is not None or is_hub_name(name)):
             raise
         [line, *_] = str(error).splitlines() or [type(error).__name__]
         known = next((plain for theirs, plain in _IN_PLAIN_WORDS.items() if theirs in line), line)

@@ -10,6 +10,8 @@ import torch
 from helpers import configurations
 from helpers.places import SHARED
 from helpers.walked_layers import padded, walk
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from trainables.encoders.backbones import (
@@ -250,17 +252,22 @@ def test_backbone_whose_weights_cannot_be_read_here_is_refused(beside, tmp_path)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"metadata": {}, "weight_map": {"a": "part-1"}}', r".*No such file or directory: '?\S+/part-1"),
+        (
+            '{"weight_map": {"a": "part-1", "b": "part-2", "c": "part-3"}}',
+            "2 of the 3 files in the index are missing, including part-2",
+        ),
+        ('{"weight_map": {}}', "the index names no files"),
         ('{"weight_map": {"a": "par', "Unterminated string"),
     ],
 )
 def test_interrupted_download_is_refused_as_a_backbone(whole, content, message, tmp_path):
     folder = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "part-1").touch()
     (tmp_path / f"{whole}.index.json").write_text(content)
     assert not is_untrained(folder)
-    with pytest.raises(Unusable, match=rf"^backbone '{folder}' cannot be loaded: {message}") as caught:
-        load_encoder(folder, config_of(), vocab_size=7)
+    with pytest.raises(Unusable, match=rf"^backbone '.*' cannot be loaded: {whole}.index.json: {message}") as caught:
+        check_backbone(folder)
     assert "\n" not in str(caught.value)
 
 
@@ -521,8 +528,29 @@ def test_a_lone_vocabulary_in_the_cache_of_the_hub_loads(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "content", "fault"),
     [
-        ("pytorch_model.bin", b"garbage", "pytorch_model.bin does not contain only weights"),
+        ("tokenizer.json", b'{"version": "1.0", ', "EOF while parsing a value at line 1 column 19"),
+        ("tokenizer.json", b'{"version": "1.0"}', "Model missing. at line 1 column 18"),
+        ("spiece.model", b"", "the file is not a complete SentencePiece model"),
+        ("spiece.model", b"garbage", "the file is not a complete SentencePiece model"),
+        ("spiece.model", b"\n\x0e\n\x05<unk>\x15\x00", "the file is not a complete SentencePiece model"),
+        ("vocab.txt", b"hello\nworld\n", "the token [UNK] is missing"),
+        ("vocab.json", b'{"a": 0, ', "Expecting property name enclosed in double quotes: line 1 column 10 (char 9)"),
+        ("vocab.txt", b"\xff\xfe", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         ("model.safetensors", b"garbage" * 9, "Error while deserializing header: header too large"),
+    ],
+)
+def test_a_damaged_file_of_a_folder_is_named_before_anything_is_loaded(file, content, fault, tmp_path):
+    folder = saved(tmp_path, tokenizer="vocab.txt" if file == "model.safetensors" else None)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(Unusable) as raised:
+        check_backbone(folder)
+    assert str(raised.value) == f"backbone {folder!r} cannot be loaded: {file}: {fault}"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "fault"),
+    [
+        ("pytorch_model.bin", b"garbage", "pytorch_model.bin does not contain only weights"),
         ("config.json", None, "the shapes of the weights differ from config.json"),
     ],
 )
@@ -533,31 +561,53 @@ def test_weights_that_cannot_be_loaded_are_refused_in_one_line(file, content, fa
     else:
         (tmp_path / "model.safetensors").unlink()
     (tmp_path / file).write_bytes(content)
-    with pytest.raises(Unusable, match=f"^backbone '{folder}' cannot be loaded: {fault}$"):
+    with pytest.raises(Unusable, match=f"^backbone '.*' cannot be loaded: {fault}$"):
         load_encoder(folder, configurations.config_of("albert"), vocab_size=7)
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"spiece.model": b"no model"}, "spiece.model is not a complete SentencePiece model$"),
-        ({"spiece.model": b"\n\x0e\n\x05<unk>\x15\x00"}, "spiece.model is not a complete SentencePiece model$"),
-        ({"spiece.model": b""}, "Error while loading Unigram: The vocabulary is empty"),
-        ({"tokenizer.json": b"{"}, "Expecting property name"),
-        ({"tokenizer.json": b'{"version": "1.0"}'}, ""),
-        ({"vocab.json": b"{}"}, ""),
-        ({"vocab.txt": b""}, r"the token \[UNK\] is missing in vocab.txt$"),
-        ({"vocab.txt": b"hello\nworld\n"}, r"the token \[UNK\] is missing in vocab.txt$"),
-        ({"vocab.txt": b"\xff\xfe"}, ".*UTF-8$"),
+        ({"spiece.model": "no model"}, "cannot be loaded: "),
+        ({"tokenizer.json": "{"}, "cannot be loaded: "),
+        ({"vocab.json": "{}"}, "cannot be loaded: "),
         (
-            {"tokenizer_config.json": b'{"tokenizer_class": "AlbertTokenizer"}', "vocab.txt": b"[PAD]\nman"},
-            "AlbertTokenizer finds no words in tokenizer_config.json, vocab.txt$",
+            {"tokenizer_config.json": '{"tokenizer_class": "AlbertTokenizer"}', "vocab.txt": "[PAD]\nman"},
+            "cannot be loaded: AlbertTokenizer finds no words in tokenizer_config.json, vocab.txt",
         ),
     ],
 )
 def test_a_tokenizer_that_cannot_be_loaded_is_refused_in_one_line(files, message, tmp_path):
     for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(Unusable, match=f"^tokenizer '{tmp_path}' cannot be loaded: {message}") as raised:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(Unusable, match=f"^tokenizer '.*' {message}") as raised:
         load_tokenizer(str(tmp_path), texts=list)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.json"])
+def test_vocabulary_larger_than_the_embeddings_is_refused_before_anything_is_loaded(file, tmp_path):
+    backbone, tokenizer = saved(tmp_path / "backbone"), tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    words = ["[UNK]", *(f"w{number}" for number in range(50))]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    if file == "tokenizer.json":
+        Tokenizer(WordLevel(vocabulary, unk_token="[UNK]")).save(str(tokenizer / file))
+    else:
+        (tokenizer / file).write_text(json.dumps(vocabulary) if file == "vocab.json" else "\n".join(words) + "\n")
+    with pytest.raises(Unusable, match=rf"^the tokenizer has 51 tokens; backbone {backbone} has 50 embeddings$"):
+        check_backbone(backbone, str(tokenizer))
+
+
+@pytest.mark.skipif(not (SHARED / "tokenizers").is_dir(), reason="no real tokenizer files in ../shared/tokenizers")
+def test_real_model_of_sentencepiece_is_counted_and_refused_if_cut(tmp_path):
+    content = (SHARED / "tokenizers" / "albert-base-v2" / "spiece.model").read_bytes()
+    (tmp_path / "spiece.model").write_bytes(content)
+    check_backbone("albert-base", str(tmp_path))
+    with pytest.raises(Unusable, match=r"the tokenizer has 30000 tokens; backbone .* has 50 embeddings"):
+        check_backbone(saved(tmp_path / "backbone"), str(tmp_path))
+    (tmp_path / "spiece.model").write_bytes(content[:300_000])
+    with pytest.raises(
+        Unusable, match=r"cannot be loaded: spiece.model: the file is not a complete SentencePiece model$"
+    ):
+        check_backbone("albert-base", str(tmp_path))
