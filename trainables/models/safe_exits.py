@@ -2,7 +2,8 @@
 
 An exit setting loses an example if the prediction at the exit is wrong but the last layer's prediction is correct.
 Without labels, the setting loses an example if the two predictions differ. The loss in accuracy is at most the share of
-lost examples. With probability `confidence`, the selected setting loses at most a share `risk` of new examples.
+lost examples. With probability `confidence`, the selected setting loses at most a share `risk` of new examples
+from the same distribution.
 
 Exact binomial tests run from the slowest setting to the fastest, until one fails. In this fixed order, multiple tests
 need no correction (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing). RC-EENN (arXiv:2405.20915;

@@ -15,6 +15,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from errno import EINVAL
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -51,9 +52,9 @@ def read_state(folder: Path) -> dict[str, Any]:
             if damaged := archive.testzip():  # torch writes checksums, but does not check them
                 raise BadZipFile(f"wrong checksum of {damaged}")
         state: dict[str, Any] = torch.load(folder / STATE, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
     except Exception as error:  # torch may raise any error on foreign bytes
+        if isinstance(error, OSError) and error.errno != EINVAL:  # EINVAL: a damaged place in the zip file
+            raise
         raise UnreadableState(f"{folder}: {STATE} is damaged: {_take_first_line(error)}") from error
     return state
 

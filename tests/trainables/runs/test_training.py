@@ -28,8 +28,8 @@ from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.optimiser import FiniteLosses
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
-from trainables.runs.trial import TrainingError, TrialSpec
-from trainables.runs.trial_files import read_state
+from trainables.runs.trial import TrainingError, TrialSpec, UnreadableState
+from trainables.runs.trial_files import read_state, write_state
 from trainables.schema import from_json, from_plain, to_plain
 
 pytestmark = pytest.mark.slow
@@ -433,3 +433,19 @@ def test_the_released_electra_schedule_decays_during_the_warm_up(tmp_path):
     steps = 2 * math.ceil(len(run._data.train) / run._config.batch_size)
     rate = run._optimiser._schedule.lr_lambdas[0]
     assert [rate(0), rate(steps // 4), rate(steps // 2), rate(steps)] == pytest.approx([0, 0.375, 0.5, 0], abs=0.02)
+
+
+def test_no_flipped_bit_at_the_end_of_a_state_counts_as_a_fault_of_the_machine(tmp_path):
+    """The end has the table of contents, from which a damaged place can lead before the file's beginning."""
+    write_state(tmp_path, {"model": torch.arange(100.0)})
+    content = (tmp_path / "state.pt").read_bytes()
+    damaged = 0
+    for place in range(len(content) - 60, len(content)):
+        for bit in range(8):
+            flipped = content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+            (tmp_path / "state.pt").write_bytes(flipped)
+            try:
+                assert torch.equal(read_state(tmp_path)["model"], torch.arange(100.0))
+            except UnreadableState:
+                damaged += 1
+    assert damaged > 100
