@@ -128,7 +128,7 @@ class Options(Typed, frozen=True, kw_only=True):
             "|".join(FORMATS),
         ),
     ] = None
-    strict: Annotated[bool, option("fail if a cell lacks seeds, has others, or its search is unfinished")] = False
+    strict: Annotated[bool, option("fail if a cell has missing or extra seeds, or an unfinished search")] = False
     separate: Annotated[bool, option("give each study its own rows, one per method")] = False
     rows: Annotated[list[str], option(_CUT.format("rows"), "NAME")] = []
     tasks: Annotated[list[str], option(_CUT.format("columns"), "NAME")] = []

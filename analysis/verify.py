@@ -60,12 +60,12 @@ PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study ma
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "The exit status is 0 if everything compared agrees, 1 if something differs, and 2 for bad usage. The command "
-    "compares the plan, the journal, predictions, model descriptions, tables, pictures and the report. It does not "
-    "compare tables, pictures or a report of another version, and says so. With --again it also runs stored models and "
-    "compares their predictions. With --against it also compares the runs in MLflow. It never compares mlflow.db, "
-    "records.jsonl, optuna.journal and logs. It compares models at a URI only with --again. Agreement does not prove "
-    "that the study ran, because a whole folder can be invented. Stronger evidence is a stored model that reproduces "
-    "its predictions, or an MLflow that the author could not change."
+    "compares the plan, the journal, predictions, model descriptions, tables, pictures and the report. It skips "
+    "tables, pictures and reports that another version of this program wrote, and names them. With --again it also "
+    "runs stored models and compares their predictions. With --against it also compares the runs in MLflow. It never "
+    "compares mlflow.db, records.jsonl, optuna.journal and logs. Models under a URI (--storage) are compared only with "
+    "--again. Agreement does not prove that the study ran, because a whole folder can be invented. Stronger evidence "
+    "is a stored model that reproduces its predictions, or an MLflow that the author could not change."
 )
 # Largest tolerated difference of a logit, because processors differ: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
@@ -367,7 +367,7 @@ class Options(Typed, frozen=True, kw_only=True):
     tables: Annotated[
         str | None, option("also check this folder, which holds joint tables of the studies", "FOLDER")
     ] = None
-    separate: Annotated[bool, option("the tables of --tables were written with --separate")] = False
+    separate: Annotated[bool, option("for --tables: the folder was written with --separate")] = False
 
 
 def run(options: Options) -> int:

@@ -405,9 +405,7 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
 
 def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
     """Wait until the mirror process has written the last runs to MLflow. Ctrl-C ends the wait, not the process."""
-    print_lines(
-        ["writing the last runs to MLflow; after Ctrl-C, the writing continues in the background ..."], sys.stderr
-    )
+    print_lines(["writing the last runs to MLflow; Ctrl-C moves this to the background ..."], sys.stderr)
     try:
         with show_waiting("MLflow", output=sys.stderr):
             status = mirror.wait()

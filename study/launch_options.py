@@ -74,7 +74,7 @@ def default_driver() -> Literal["ray", "local"]:
     return "ray" if is_installed("ray") else "local"
 
 
-_CONTINUE = "continue this study; --method and --task add methods and tasks, and limit this launch to them"
+_CONTINUE = "continue this study; with --method or --task, run only these, and add those that are new"
 _NAMES = "names separated by commas, or {}; repeatable; defaults by profile: {}"
 _PROFILES = "|".join(["auto", *profiles.list_profiles()])
 _DATA = (
@@ -95,8 +95,8 @@ _EARLY_STOPPING = (
     "epochs; with none, no trial is stopped"
 )
 _SELECT_BY = (
-    "quantity that selects the best trial; at:6: the score at a mean of 6 layers or fewer; area: the mean score over "
-    "exit settings; default: score"
+    "quantity that selects the best trial; at:6 is the best score with at most 6 layers on average; area is the mean "
+    "score over exit settings; default: score"
 )
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
 # `python -m benchmarks.statistics repeats` measures the two variations.
@@ -112,7 +112,7 @@ _REPEATS = "number of searches, to see how far their results vary"
 _ADDRESS = "Ray cluster to run trials on; default: $RAY_ADDRESS"
 _DRIVER = "local runs without Ray; default: ray, if installed"
 _GPUS = "GPUs per trial, such as 0.25; default: 1 if available"
-_MAX_GPU_HOURS = "start no trial that would exceed X hours in total"
+_MAX_GPU_HOURS = "start no trial that brings the total above X hours"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
 
@@ -202,7 +202,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
     max_minutes: Annotated[Positive | None, option("stop after X minutes; the next launch goes on", "X")] = None
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
-    probe: Annotated[bool, option("with --dry-run: measure a few steps of each method")] = False
+    probe: Annotated[bool, option("with --dry-run: estimate the time from a few steps")] = False
     explain: Annotated[str | None, option("with --dry-run: print the source of each value", "METHOD/TASK")] = None
     departures: Annotated[bool, option("with --dry-run: list the differences from the papers")] = False
     toml: Annotated[bool, option("with --dry-run: print the plan as TOML, for --plan")] = False

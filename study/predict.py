@@ -7,9 +7,9 @@ input's column `index`; without this column, it is the row number. The command a
 FLOPs per example, with early exits and with all layers. If the predictions go to standard output, these numbers go to
 standard error.
 
---risk 0.01 chooses the earliest exit that is safe on the stored dev predictions. With a safe exit, at most 1 % of
-examples lose a correct answer that all layers give (95 % confidence). This guarantee is for new examples, not for
-dev rows. --set rule=entropy replaces the model's exit rule.
+--risk 0.01 chooses the earliest exit that is safe on the stored dev predictions: at most 1 % of new examples are
+answered wrongly there although all layers would answer them correctly (95 % confidence). The guarantee does not hold
+for the dev rows themselves. --set rule=entropy replaces the model's exit rule.
 """
 
 from __future__ import annotations

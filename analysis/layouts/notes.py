@@ -460,7 +460,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
                 f"{one.row} on {TASKS[one.task].title}: median {DIFFERENCE.text(medians)}, mean "
                 f"{DIFFERENCE.text(one.test.difference)} points relative to {one.other}"
             )
-    head = "some medians and means differ from the baseline in opposite directions, and only the means are tested"
+    head = "some medians and means point in opposite directions, and only the means are tested"
     return [f"{head}: {'; '.join(opposite)}"] if opposite else []
 
 

@@ -38,7 +38,7 @@ INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
     "remembers the folder"
 )
-INCLUDE_NOW = "folder with your own methods, if it was moved"
+INCLUDE_NOW = "folder where your own methods are now, if it was moved"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
@@ -139,7 +139,8 @@ def require_plan(folder: Path) -> PlanFile:
         raise ValueError(
             f"{folder} has no {FILE}; to restore the file from the journal, repeat the launch: {lost.command}"
         )
-    raise ValueError(f"{folder} has no {FILE}; allowed: the folder of a study")
+    fault = f"{folder} has no {FILE}" if folder.is_dir() else f"there is no folder {folder}"
+    raise ValueError(f"{fault}; allowed: the folder of a study")
 
 
 def _read_journal(folder: Path) -> PlanFile | None:

@@ -28,7 +28,7 @@ def test_importing_the_tables_loads_nothing_that_takes_long():
 def test_a_users_error_is_one_line_and_status_2(module, tmp_path, capsys):
     cell = ["palbert/rte"] if module is explain else []
     assert module.main([str(tmp_path / "nowhere"), *cell]) == 2
-    expected = f"{module.__name__}: {tmp_path / 'nowhere'} has no plan.json; allowed: the folder of a study\n"
+    expected = f"{module.__name__}: there is no folder {tmp_path / 'nowhere'}; allowed: the folder of a study\n"
     assert capsys.readouterr() == ("", expected)
 
 

@@ -25,7 +25,7 @@ def test_every_module_that_can_be_run_of_a_study_is_a_command():
 
 def test_a_command_gets_its_options_and_its_exit_status_is_the_consoles(tmp_path, capsys):
     assert main(["status", str(tmp_path / "gone")]) == 2
-    assert capsys.readouterr().err.startswith(f"study.status: {tmp_path / 'gone'} has no plan.json; ")
+    assert capsys.readouterr().err.startswith(f"study.status: there is no folder {tmp_path / 'gone'}; ")
 
 
 def test_a_command_that_is_none_is_answered_with_the_nearest(capsys):

@@ -140,7 +140,7 @@ def test_what_the_study_says_already_is_refused(study, capsys):
 
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
     assert launch.main(["--continue", str(tmp_path / "gone"), "--dry-run"]) == 2
-    assert f"{tmp_path / 'gone'} has no plan.json; allowed: the folder of a study" in capsys.readouterr().err
+    assert f"there is no folder {tmp_path / 'gone'}; allowed: the folder of a study" in capsys.readouterr().err
 
 
 def test_a_launch_runs_the_arms_that_it_names_and_no_others(study):
