@@ -90,7 +90,7 @@ def test_one_on_the_path_of_python_is_named_too(tmp_path, command, name):
 def test_the_console_script_does_not_look_where_it_runs_but_processes_of_a_launch_do(tmp_path, name):
     path = other(tmp_path, name)
     done = run(CONSOLE, "status", "gone", cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.startswith("study.status: gone has no plan.json")
+    assert done.returncode == 2 and done.stderr.startswith("study.status: there is no folder gone")
     done = run(CONSOLE, "launch", "--dry-run", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert f"study.launch: Python imports {path} instead of " in done.stderr
