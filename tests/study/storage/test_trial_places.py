@@ -173,7 +173,8 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 # Trains one epoch, and is gone as a killed process is.
-ONE_EPOCH = "import json, os, sys; from study.drivers.trial_actor import TrialActor\n"
+ONE_EPOCH = "import json, os, sys; from study.drivers import worker; from study.drivers.trial_actor import TrialActor\n"
+ONE_EPOCH += "worker.PAUSE_SECONDS = 3600.0\n"  # on a busy machine, an epoch would otherwise take several steps
 ONE_EPOCH += "TrialActor(json.loads(sys.argv[1])).step(); os._exit(9)"
 
 
