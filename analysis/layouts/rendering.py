@@ -8,6 +8,7 @@ import json
 import re
 import unicodedata
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -109,8 +110,8 @@ def _csv(table: Table) -> str:
 def json_text(table: Table) -> str:
     """Write the content of the table's JSON file: the lines of the CSV file with all digits, and `table.sidecar`.
 
-    Marks are in fields with the suffix `_mark`. A missing number has no field. Only JSON has `_standard_error` (in the
-    table's unit), `_freedom` (degrees of freedom), `_gpu_seconds` and `_cpu_seconds`.
+    Marks are in fields with the suffix `_mark`. A missing or infinite number has no field. Only JSON has
+    `_standard_error` (in the table's unit), `_freedom` (degrees of freedom), `_gpu_seconds` and `_cpu_seconds`.
     """
     lines = [_json_line(table, block, line) for block in table.parts for line in block.lines]
     return json.dumps({"unit": table.unit, "lines": lines, **table.sidecar}, indent=1, ensure_ascii=False) + "\n"
@@ -121,7 +122,7 @@ def _json_line(table: Table, block: Block, line: Line) -> dict[str, Any]:
     for name in table.columns:
         entry = line.entries.get(name, Entry())
         found = {**entry.numbers, **entry.values, "_n": entry.n, "_mark": entry.mark or None}
-        fields |= {name + suffix: value for suffix, value in found.items() if value is not None}
+        fields |= {name + suffix: value for suffix, value in found.items() if value not in (None, inf)}
     return fields
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
+import math
 import re
 import shutil
 
@@ -158,6 +160,15 @@ def test_json_has_the_numbers_of_the_csv_with_all_digits(swept):
                     assert value == row[column] and not re.fullmatch(r"[-+]?[\d.e-]+", value), (name, column)
                 else:
                     assert value == pytest.approx(float(row[column]), rel=0.05, abs=0.06), (name, column)
+
+
+def test_json_is_read_by_strict_parsers(swept):
+    table = swept["comparisons"]
+    (line, *_) = table.lines
+    endless = dataclasses.replace(line.entries["difference"], values={"": 1.0, "_freedom": math.inf})
+    table = dataclasses.replace(table, lines=[dataclasses.replace(line, entries={"difference": endless})])
+    (fields,) = json.loads(json_text(table), parse_constant=pytest.fail)["lines"]
+    assert fields["difference"] == 1.0 and "difference_freedom" not in fields
 
 
 def test_json_has_standard_errors_of_tests_and_seconds_of_compute(swept):
