@@ -240,6 +240,15 @@ def test_generated_data_stand_beside_no_published_number(tmp_path):
     assert not [name for name in ("verdicts", "ablation", "pabee") if (tmp_path / f"{name}.md").exists()]
 
 
+def test_files_of_withdrawn_tables_are_deleted_and_others_stay(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("compute_of_arms.md", "compute_of_arms.json", "mine.md"):
+        (out / name).touch()
+    write_tables([write_study(tmp_path / "study", arm("palbert", "rte", SCORES))], out)
+    assert not list(out.glob("compute_of_arms.*")) and (out / "mine.md").exists()
+
+
 @pytest.mark.slow
 def test_empty_folder_is_one_line_and_status_2(tmp_path):
     result = tables_command(tmp_path)

@@ -205,6 +205,7 @@ def test_two_files_of_a_split_are_refused(claims: Path) -> None:
         ("sst2", "cannot be named 'sst2', because the name sst2 is taken; rename the folder"),
         ("st-s_b", "cannot be named 'st-s_b', because the name stsb is taken; rename the folder"),
         ("macro", "cannot be named 'macro', because the name macro is taken"),
+        ("source", "cannot be named 'source', because the name source is taken"),
         ("Claims", "the folder's name, 'Claims', is not a valid task name; allowed: a lower-case letter, then"),
     ],
 )
