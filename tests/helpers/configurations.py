@@ -8,6 +8,16 @@ import search_spaces
 import trainables
 from trainables.configuration import TrainingConfig
 
+SIZES = {  # of a small backbone, for configurations of transformers
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.3,  # large, so that a wrong layer shows
+}
+
 
 def values_of(method: str, task: str = "rte") -> dict[str, Any]:
     """Every field of the method's configuration on the task."""
