@@ -407,11 +407,12 @@ def _print(name: str, lines: list[str], agreement: str) -> int:
 
 def _agreement(folder: Path) -> str:
     """Describe what was compared in a study without differences, what was missing, and the journal's digest."""
-    written = {TABLES: _read_files(folder / TABLES, "*"), "report": _read_files(folder, *REPORT)}
-    has = {"predictions": (folder / "predictions").is_dir()} | {name: bool(files) for name, files in written.items()}
+    has = {name: (folder / name).is_dir() for name in ("predictions", TABLES)}
+    has["report"] = any(path for pattern in REPORT for path in folder.glob(pattern))
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study lacks them: {', '.join(absent)}" if absent else ""
-    uncompared = [name for name, files in written.items() if _find_other_version(files)]
+    named = {TABLES: _read_files(folder / TABLES, WRITTEN_BY), "report": _read_files(folder, PAGE)}
+    uncompared = [name for name, files in named.items() if _find_other_version(files)]
     compared = ["plan", "journal", *(name for name, is_there in has.items() if is_there and name not in uncompared)]
     return f"{joined(compared)} agree{unchecked}\njournal: {compute_journal_digest(folder).describe()}"
 
