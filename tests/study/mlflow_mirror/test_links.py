@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from helpers.journals import CONFIG, MadeJournal
 from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_server import Server
 from helpers.mlflow_stores import free_port, planned, stored_runs
+from helpers.places import ROOT
 
 from study.facts.study_folder import BROWSE
 from study.launch import browse
@@ -84,6 +86,28 @@ def test_links_find_best_runs_arms_seeds_and_failures(journal: MadeJournal, uri:
     assert [key[0] for key in found(uri, LINKS[SEEDS])][:2] in (["7", "8"], ["8", "7"])
     assert set(found(uri, LINKS[SEEDS], " AND tags.arm = 'palbert/rte'")) == {"c" * 16, "d" * 16}
     assert found(uri, LINKS[FAILURES]) == ["f" * 16]
+
+
+def test_searches_of_the_page_find_what_they_promise(journal: MadeJournal, uri: str) -> None:
+    add_better_search_trial(journal)
+    journal.begin(launch=3)
+    journal.start("e" * 16, trial=4)
+    journal.retry("e" * 16, "RuntimeError: node gone")
+    journal.end(launch=3)
+    mirror(journal.folder, uri)
+    page = (ROOT / "docs" / "mlflow.md").read_text(encoding="utf-8")
+    searches = re.findall(r"^\| `(tags\..+?)` \|", page, re.MULTILINE)
+    shown = {search: set(found(uri, LINKS[ARMS] | {"searchFilter": search})) for search in searches}
+    assert len(shown) == 9 and shown.pop("tags.key = '...'") == shown.pop("tags.other_code != ''") == set()
+    assert shown.pop("tags.arm = 'palbert/rte'") == {"palbert/rte", *(letter * 16 for letter in "abcdef123")}
+    assert shown.pop("tags.level = 'arm'") == {"palbert/rte", "pabee/rte"}
+    assert shown == {
+        "tags.counts = 'true'": {number * 16 for number in "2378"},
+        "tags.best = 'true'": {"2" * 16, "7" * 16},
+        "tags.stopped = 'asha'": {"b" * 16},
+        "tags.superseded = 'true'": {"c" * 16, "d" * 16},
+        "tags.retries != ''": {"e" * 16},
+    }
 
 
 def test_trial_stopped_by_asha_is_finished(journal: MadeJournal, uri: str) -> None:
