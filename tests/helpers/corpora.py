@@ -14,7 +14,7 @@ import search_spaces.objectives
 from study.plans.pretrained_backbone import PretrainingFile, write_pretraining
 from study.plans.resolved_plan import Pretraining
 from trainables import base_method, objectives
-from trainables.encoders.word_vocabulary import word_model
+from trainables.encoders.mini_backbones import word_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 
 WORDS = ("the", "a", "dog", "cat", "bird", "sees", "hears", "likes", "red", "old", "tree", "house", "and", "near", "it")
@@ -67,7 +67,7 @@ def pretrained_folder(
     own = {} if conv_kernel_size is None else {"conv_kernel_size": conv_kernel_size}
     (folder / "config.json").write_text(json.dumps({"model_type": "albert", **sizes, **own}))
     (folder / "model.safetensors").write_bytes(save({}))
-    word_model(["ships wait ."]).save(str(folder / "tokenizer.json"))
+    word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(folder / "tokenizer.json"))
     made = Pretraining(
         objective="mlm",
         corpus="mini",

@@ -15,7 +15,7 @@ from study import launch, pretrain, submit
 from study.launch_options import plan_from
 from study.plans.resolution import resolve_configuration
 from trainables import objectives
-from trainables.encoders.word_vocabulary import word_model
+from trainables.encoders.mini_backbones import word_tokenizer
 
 PAGE = (ROOT / "docs" / "coming_from.md").read_text()
 COMMANDS = [
@@ -108,7 +108,7 @@ def test_the_sizes_of_another_repository_can_be_pretrained(width: int, layers: i
     (tmp_path / "hps").mkdir()
     (tmp_path / "hps" / "config.json").write_text(json.dumps(json.loads(text) | sizes))
     (tmp_path / "words").mkdir()
-    word_model(["a man sleeps"]).save(str(tmp_path / "words" / "tokenizer.json"))
+    word_tokenizer(["a man sleeps"]).backend_tokenizer.save(str(tmp_path / "words" / "tokenizer.json"))
     own = ["--backbone", str(tmp_path / "hps"), "--tokenizer", str(tmp_path / "words"), "--attention", "nystrom"]
     assert pretrain.main(["albert-mlm", "--corpus", "mini", "--to", str(tmp_path / "to"), *own, "--dry-run"]) == 0
 

@@ -23,7 +23,7 @@ from search_spaces import objectives as recipes
 from study import pretrain
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining, read_pretraining
 from trainables.encoders.backbones import backbone_fingerprint
-from trainables.encoders.word_vocabulary import word_model
+from trainables.encoders.mini_backbones import word_tokenizer
 
 WARMED = ("--set", "warmup_steps=1", "--set", "batch_size=8")
 SHORT = (*WARMED, "--set", "steps=6", "--set", "steps_per_epoch=2")
@@ -235,7 +235,7 @@ def test_what_the_hub_was_not_asked_for_is_named_in_a_dry_run(
 def test_a_departure_that_set_makes_untrue_is_left_out(tmp_path, corpus, capsys):
     asked = ("albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), "--backbone", "albert-base", "--tokenizer")
     (tmp_path / "words").mkdir()
-    word_model(["ships wait ."]).save(str(tmp_path / "words" / "tokenizer.json"))
+    word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(tmp_path / "words" / "tokenizer.json"))
     for options in ([], ["--set", "schedule=constant", "--set", "precision=float32"]):
         assert pretrain.main([*asked, str(tmp_path / "words"), *options, "--dry-run"]) == 0
         said = " ".join(capsys.readouterr().out.split())

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.configuration import EncoderConfig
-from trainables.encoders.families import reserved_positions
-from trainables.encoders.sharebert_slices import slices_of
+from trainables.encoders.sharebert_slices import compute_slices
 from trainables.sources import HUB_SECONDS, Unusable, go_offline_if_unreachable, hash_of_file, hub_errors
 
 if TYPE_CHECKING:
@@ -70,7 +69,25 @@ FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
 NYSTROM_FAMILIES = ("albert", "bert", "electra")
 MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
-UNTRAINED = (*MINI_BACKBONES, *PUBLISHED_SIZES)  # made here, with random weights: neither folders nor hub names
+# Backbones that are made here with random weights (neither folders nor hub names), and the version of each. Trial keys
+# contain the version: change it only if the backbone's weights, tokens or outputs change.
+UNTRAINED: Mapping[str, str] = {
+    "mini-albert": "19aa5b248e942a92",
+    "mini-bert": "19aa5b248e942a92",
+    "mini-electra": "19aa5b248e942a92",
+    "mini-roberta": "19aa5b248e942a92",
+    "mini-sharebert": "a36a8ecdaa3eac84",
+    "albert-base": "f4a1ed7ad8c37f66",
+    "albert-large": "fa88fc3a963fc2c1",
+    "albert-xlarge": "ca942ebe3eaec9b6",
+    "albert-xxlarge": "cf6de12df7a3a6dc",
+    "electra-small": "863daaec01c68f41",
+    "alectra-small": "4bc1edd0339fb2e3",
+    "bert-small": "8cc6ff86219a5dc0",
+    "sharebert-small": "d84df775bf92509a",
+    "sharebert-base": "7541d8eae8ef642c",
+    "sharebert-large": "142c988b7685e306",
+}
 
 # Old hub names of these families have no owner; the hub redirects each of them to OWNER/NAME.
 _BARE_HUB_NAMES: Mapping[str, tuple[str, ...]] = {  # owner -> names
@@ -161,7 +178,7 @@ def check_weights(backbone: str) -> None:
         _check_files("backbone", backbone, {"configuration": ("config.json",), **weights})
         sizes = _read_configuration(backbone)
         if find_family(backbone) == "sharebert":
-            slices_of(sizes)
+            compute_slices(sizes)
         width, heads = sizes.get("hidden_size"), sizes.get("num_attention_heads")
         if isinstance(width, int) and isinstance(heads, int) and (heads < 1 or width % heads):
             allowed = f"allowed: a divisor of hidden_size ({width})"
@@ -242,14 +259,13 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     """Return a fingerprint of the content of a backbone or tokenizer.
 
     The fingerprint of a folder is the hash of its files. For a hub name, it is `NAME@COMMIT`. For a backbone in
-    `UNTRAINED`, it is `NAME@HASH`, with the hash of the code and the settings.
+    `UNTRAINED`, it is `NAME@VERSION`.
 
     Raises:
         ValueError: if the hub does not have the name, or cannot be reached.
     """
     if backbone in UNTRAINED:
-        settings = str(MINI_LAYERS) if backbone in MINI_BACKBONES else json.dumps(dict(PUBLISHED_SIZES[backbone]))
-        return f"{backbone}@{_hash_files(Path(__file__).parent, _list_sources(backbone), settings)}"
+        return f"{backbone}@{UNTRAINED[backbone]}"
     if is_folder(backbone):
         return f"sha256:{_hash_files(Path(backbone), _list_folder_files(kind, backbone))}"
     with _hub_errors(kind, backbone):
@@ -261,10 +277,10 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
     """Hash the files in a backbone's folder or hub cache to 16 hexadecimal digits.
 
-    For a backbone in `UNTRAINED`, return the hash in its fingerprint.
+    For a backbone in `UNTRAINED`, return its version.
     """
     if backbone in UNTRAINED:
-        return backbone_fingerprint(backbone).partition("@")[2]
+        return UNTRAINED[backbone]
     folder = Path(backbone) if is_folder(backbone) else _find_snapshot(backbone)
     assert folder is not None
     return _hash_files(folder, _list_folder_files(kind, str(folder)))
@@ -331,12 +347,26 @@ def find_family(backbone: str) -> str:
     return family
 
 
-def _list_sources(backbone: str) -> tuple[str, ...]:
-    """List the source files in this folder that define an untrained backbone."""
-    made_by = ("mini_backbones.py", "word_vocabulary.py") if backbone in MINI_BACKBONES else ()
-    # The other families use the models of `transformers`.
-    model = ("sharebert.py", "sharebert_slices.py") if find_family(backbone) == "sharebert" else ()
-    return ("families.py", *made_by, *model)
+def family_options(family: str) -> dict[str, bool]:
+    """Return the options with which the models of a family are built.
+
+    RoBERTa's classifier in `transformers` has its own pooler, so the encoder is built without one.
+    """
+    return {"add_pooling_layer": False} if family == "roberta" else {}
+
+
+def dropout_options(config: EncoderConfig) -> dict[str, float]:
+    """Return all dropout rates of a model's configuration. The defaults differ between families."""
+    return {
+        "hidden_dropout_prob": config.hidden_dropout,
+        "attention_probs_dropout_prob": config.hidden_dropout,
+        "classifier_dropout": config.classifier_dropout,  # ELECTRA and RoBERTa also apply it below the pooler
+    }
+
+
+def reserved_positions(family: str, pad_token_id: int) -> int:
+    """Return the number of positions that no token uses. RoBERTa counts positions from pad_token_id + 1."""
+    return pad_token_id + 1 if family == "roberta" else 0
 
 
 def _read_configuration(backbone: str) -> Mapping[str, Any]:
@@ -454,8 +484,8 @@ def _list_folder_files(kind: str, name: str) -> set[str]:
     return names - {PRETRAINING_FILE}
 
 
-def _hash_files(folder: Path, files: Iterable[str], *texts: str) -> str:
-    digest = hashlib.sha256("".join(texts).encode())
+def _hash_files(folder: Path, files: Iterable[str]) -> str:
+    digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(name.encode())
         digest.update(bytes.fromhex(hash_of_file(folder / name)))

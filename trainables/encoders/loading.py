@@ -29,13 +29,15 @@ from trainables.encoders.backbones import (
     check_attention,
     check_tokenizer,
     check_weights,
+    dropout_options,
+    family_options,
     find_family,
     hub_revision,
     is_hub_name,
     is_untrained,
     pretrained_convolution,
+    reserved_positions,
 )
-from trainables.encoders.families import dropouts, family_options, reserved_positions
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise, one_kernel_gelu
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention
@@ -136,12 +138,12 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
     """Load the `transformers` configuration of a backbone that is not tiny, with the dropout of `config`."""
     if backbone in PUBLISHED_SIZES:
-        return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
+        return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropout_options(config)})
     check_weights(backbone)
     place, revision = hub_revision(backbone)
     with _explaining_errors("backbone", backbone), quiet_transformers():
         model_config = AutoConfig.from_pretrained(place, revision=revision)
-    model_config.update(dropouts(config))
+    model_config.update(dropout_options(config))
     return model_config
 
 

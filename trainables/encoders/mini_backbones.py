@@ -1,21 +1,23 @@
-"""The tiny untrained backbones and their tokenizer. This file, with `families.py` and `word_vocabulary.py`, is their
-content: its hash is their fingerprint (`backbone_fingerprint`), so a change here makes other backbones."""
+"""The tiny untrained backbones and their tokenizer. After a change here, see `UNTRAINED` in backbones.py."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from trainables.configuration import EncoderConfig
-from trainables.encoders.backbones import MINI_LAYERS
-from trainables.encoders.families import dropouts, family_options, reserved_positions
-from trainables.encoders.word_vocabulary import word_model
+from trainables.encoders.backbones import MINI_LAYERS, dropout_options, family_options, reserved_positions
+
+MINI_VOCABULARY = 8_000  # words
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def mini_model(family: str, vocab_size: int, config: EncoderConfig) -> PreTrainedModel:
-    """Few layers of width 32: seconds on a CPU, and deep enough for exits to mean something.
+    """Build an encoder with 6 layers of width 32, which trains in seconds on a CPU.
 
-    Twice the width takes twice the time and learns mini-GLUE no better within nine epochs.
+    An encoder of twice the width takes twice the time and learns mini-GLUE no better within nine epochs.
     """
     model_config = AutoConfig.for_model(
         family,
@@ -25,17 +27,18 @@ def mini_model(family: str, vocab_size: int, config: EncoderConfig) -> PreTraine
         max_position_embeddings=config.max_length + reserved_positions(family, pad_token_id=0),
         type_vocab_size=1 if family == "roberta" else 2,
         pad_token_id=0,
-        **_widths(family, vocab_size),
-        **dropouts(config),
+        **_choose_sizes(family, vocab_size),
+        **dropout_options(config),
     )
     return AutoModel.from_config(model_config, attn_implementation="sdpa", **family_options(family))
 
 
-def _widths(family: str, vocab_size: int) -> dict[str, Any]:
-    """ShareBERT's matrices are cut out of the embeddings and made of their products.
+def _choose_sizes(family: str, vocab_size: int) -> dict[str, Any]:
+    """Choose the sizes that differ between families.
 
-    So it has embeddings to spare where there are few tokens. At this width products of normal numbers of 0.02 are next
-    to nothing, and it learns nothing in the mini budget; with 0.15 it does (tests/trainables/test_learnability.py).
+    ShareBERT computes its weight matrices from the word embeddings, so it needs at least 256 of them. These matrices
+    are products. With weights drawn at the usual standard deviation of 0.02, the products are almost zero at this
+    width, and the model learns nothing on mini-GLUE; with 0.15 it does (tests/trainables/test_learnability.py).
     """
     if family == "sharebert":
         return {
@@ -48,9 +51,25 @@ def _widths(family: str, vocab_size: int) -> dict[str, Any]:
 
 
 def word_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """The tokenizer of a tiny backbone; the same texts give the same one."""
+    """Build a tokenizer of lower-case words and punctuation marks from the most frequent ones in some texts."""
+    splitter = pre_tokenizers.BertPreTokenizer()
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    counts: Counter[str] = Counter()
+    for part, count in Counter(part for text in texts for part in text.split(" ")).items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(part)):
+            counts[word] += count
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    vocabulary = list(dict.fromkeys([*SPECIAL_TOKENS, *ranked[:MINI_VOCABULARY]]))
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(vocabulary)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in ("[CLS]", "[SEP]")],
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=word_model(texts),
+        tokenizer_object=tokenizer,
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",

@@ -1,13 +1,16 @@
-"""ShareBERT: every weight matrix is cut out of one matrix that is made of the word embeddings. AAAI 2024, 29781.
+"""ShareBERT (AAAI 2024, 29781): a BERT whose weight matrices are all cut out of one matrix W.
 
-The original is jchenghu/sharebert at 6530e06 (pretraining/modeling.py). With E the word embeddings (vocabulary, factor)
-and A, b the map `factor_linear_all`, all matrices lie in W = E A + b (vocabulary, hidden). One of P weights takes the
-next ceil(P / vocabulary) columns, from the right edge of W: these are read row by row, cut after P and reshaped. All
-layers share the matrices; biases and normalisations are each layer's own. Beyond that it is a BERT whose layers
-normalise their input (pre-LN), with a normalisation after the last, scores over d^(2/3) instead of the root of d, and
-a pooler without tanh. The pad token's embedding is a row of W as all others.
+The original code is jchenghu/sharebert at 6530e06 (pretraining/modeling.py). W = E A + b has shape (vocabulary,
+hidden). E are the word embeddings (vocabulary, factor); A and b are the linear map `factor_linear_all`. The matrices
+take their columns from W one after the other, beginning at its right edge. A matrix of P weights takes
+ceil(P / vocabulary) columns, reads them row by row and keeps the first P numbers. All layers share the matrices, but
+each layer has its own biases and normalisations.
 
-Importing this file makes the family known to `AutoConfig`, `AutoModel` and `AutoModelForMaskedLM`.
+The other differences from BERT: each layer normalises its input (pre-LN), and the last layer's output is normalised
+too. Attention scores are divided by d^(2/3) instead of the square root of d. The pooler has no tanh. The pad token's
+embedding is a row of W like all others.
+
+Importing this module registers the family with `AutoConfig`, `AutoModel` and `AutoModelForMaskedLM`.
 """
 
 from __future__ import annotations
@@ -23,12 +26,12 @@ from transformers import initialization as init
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
 
-from trainables.encoders.sharebert_slices import SIZES, slices_of
+from trainables.encoders.sharebert_slices import SIZES, compute_slices
 from trainables.encoders.token_states import Places, softmax_attention
 
 
 class ShareBertConfig(PreTrainedConfig):
-    """Sizes as those of BERT; by default ShareBERT-small's."""
+    """The configuration of a ShareBERT. The defaults are ShareBERT-small's."""
 
     model_type = "sharebert"
 
@@ -46,34 +49,36 @@ class ShareBertConfig(PreTrainedConfig):
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-5
     pad_token_id: int | None = 0
-    tie_word_embeddings: bool = False  # the output layer is as wide as the hidden states, the embeddings are not
+    tie_word_embeddings: bool = False  # the embeddings are narrower than the output layer's input
 
 
 class SharedMatrices:
-    """The weight matrices of all layers and of the pooler, by name; made by `refresh` before the first layer runs.
+    """The weight matrices that all layers and the pooler share, by name.
 
-    Without gradients they are kept until their sources change: an exit after one layer should not pay for more.
+    `refresh` computes them from the current parameters before the first layer runs. Without gradients, it keeps them
+    until a parameter changes, so that an exit after one layer does not pay for them again.
     """
 
     def __init__(self, config: ShareBertConfig) -> None:
-        """No matrices yet.
+        """Compute the sizes of the matrices, but no matrix yet.
 
         Raises:
-            ValueError: W has too few columns for these sizes.
+            ValueError: if W has too few columns.
         """
-        self._slices = slices_of({name: getattr(config, name) for name in SIZES})
+        self._slices = compute_slices({name: getattr(config, name) for name in SIZES})
         self._matrices: dict[str, Tensor] = {}
-        self._sources: tuple | None = None
+        self._sources: tuple[Any, ...] | None = None
 
     def __getitem__(self, name: str) -> Tensor:
+        """Return a matrix of shape (inputs, outputs)."""
         return self._matrices[name]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies make their own matrices: tensors with a gradient cannot be copied."""
+        """Leave out the matrices: tensors with a gradient cannot be copied, and a copy computes its own."""
         return self.__dict__ | {"_matrices": {}, "_sources": None}
 
     def refresh(self, words: nn.Embedding, project: nn.Linear) -> None:
-        """Make the matrices of the word embeddings E and of the map A, b as they are now."""
+        """Compute the matrices from the word embeddings E (`words`) and the linear map A, b (`project`)."""
         sources = None if torch.is_grad_enabled() else _identity(words.weight, project.weight, project.bias)
         if sources is None or sources != self._sources:
             self._matrices = dict(self._cut(words.weight, project))
@@ -88,21 +93,21 @@ class SharedMatrices:
             right = left
 
 
-def _identity(*parameters: Tensor) -> tuple:
-    """Changes with the values of the parameters, and with the precision of what is computed from them."""
+def _identity(*parameters: Tensor) -> tuple[Any, ...]:
+    """Return a key that changes with the values of the parameters, their device and the precision of autocast."""
     device = parameters[0].device
     precision = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
     return device, precision, *((parameter.data_ptr(), parameter._version) for parameter in parameters)
 
 
 class ShareBertEmbeddings(nn.Module):
-    """The states below the first layer; the matrices of the layers are made anew with them."""
+    """Computes the input of the first layer, and refreshes the matrices of all layers."""
 
     def __init__(self, config: ShareBertConfig, shared: SharedMatrices) -> None:
-        """Takes the matrices that it refreshes."""
+        """Build the embeddings, which refresh the matrices in `shared`."""
         super().__init__()
         self.shared = shared
-        # Without padding_idx, for the pad token's row is a part of the weights too.
+        # No padding_idx: the pad token's row of W also holds weights.
         self.word_embeddings = nn.Embedding(config.vocab_size, config.factor_size)
         self.factor_linear = nn.Linear(config.factor_size, config.hidden_size)
         self.factor_linear_all = nn.Linear(config.factor_size, config.hidden_size)
@@ -113,7 +118,7 @@ class ShareBertEmbeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """(batch, tokens, hidden)."""
+        """Return states of shape (batch, tokens, hidden)."""
         self.shared.refresh(self.word_embeddings, self.factor_linear_all)
         words = self.factor_linear(self.pre_factor_norm(self.word_embeddings(input_ids)))
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
@@ -122,10 +127,10 @@ class ShareBertEmbeddings(nn.Module):
 
 
 class ShareBertLayer(nn.Module):
-    """Attention and feed-forward network with shared matrices and biases of its own."""
+    """Attention and a feed-forward network, with shared matrices and the layer's own biases."""
 
     def __init__(self, config: ShareBertConfig, shared: SharedMatrices) -> None:
-        """Takes the matrices that it reads."""
+        """Build a layer that reads its matrices from `shared`."""
         super().__init__()
         self.shared = shared
         self.num_heads = config.num_attention_heads
@@ -139,15 +144,15 @@ class ShareBertLayer(nn.Module):
         self.attention_dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def forward(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
-        """(batch, tokens, hidden), or those of the real tokens alone; the mask as that of `TokenStates`."""
+        """Return states of the same shape as `hidden`; `TokenStates` documents both arguments."""
         return self.feed_forward(self.attend(hidden, mask))
 
     def attend(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
-        """The first half."""
+        """Run the first half: attention."""
         return hidden + self.dropout(self._mixed(self.attention_norm(hidden), mask))
 
     def feed_forward(self, attended: Tensor) -> Tensor:
-        """The second half, token by token, (..., hidden)."""
+        """Run the second half: the feed-forward network, for states of shape (..., hidden)."""
         inner = nn.functional.gelu(self._linear("intermediate", self.feed_forward_norm(attended)))
         return attended + self.dropout(self._linear("output", inner))
 
@@ -165,21 +170,21 @@ class ShareBertLayer(nn.Module):
 
 
 class ShareBertPooler(nn.Module):
-    """A linear map of the first token, its matrix shared."""
+    """A linear map of the first token's state, with a shared matrix."""
 
     def __init__(self, config: ShareBertConfig, shared: SharedMatrices) -> None:
-        """Takes the matrices that it reads."""
+        """Build a pooler that reads its matrix from `shared`."""
         super().__init__()
         self.shared = shared
         self.bias = nn.Parameter(torch.randn(config.hidden_size))
 
     def forward(self, first: Tensor) -> Tensor:
-        """(batch, hidden) of the same."""
+        """Map states of shape (batch, hidden) to pooled states of the same shape."""
         return nn.functional.linear(first, self.shared["pooler"].T, self.bias)
 
 
 class ShareBertPreTrainedModel(PreTrainedModel):
-    """What the models of the family share: how their weights start."""
+    """The base class of the family's models: it initialises their weights."""
 
     config_class = ShareBertConfig
     base_model_prefix = "sharebert"
@@ -187,7 +192,10 @@ class ShareBertPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As BERT's, but biases of layers and pooler are normal. Each layer's are drawn; the original copies one's."""
+        """Initialise weights like BERT, but draw the biases of layers and pooler from a normal distribution.
+
+        Each layer draws its own biases. The original code draws those of one layer and copies them to the others.
+        """
         super()._init_weights(module)
         if isinstance(module, ShareBertPooler):
             init.normal_(module.bias)
@@ -197,13 +205,13 @@ class ShareBertPreTrainedModel(PreTrainedModel):
 
 
 class ShareBertModel(ShareBertPreTrainedModel):
-    """The encoder."""
+    """The encoder, without a head."""
 
     def __init__(self, config: ShareBertConfig) -> None:
-        """New weights.
+        """Build an encoder with random weights.
 
         Raises:
-            ValueError: the matrices do not fit; see `SharedMatrices`.
+            ValueError: if the configuration's sizes do not fit; see `SharedMatrices`.
         """
         super().__init__(config)
         shared = SharedMatrices(config)
@@ -216,7 +224,7 @@ class ShareBertModel(ShareBertPreTrainedModel):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> BaseModelOutputWithPooling:
-        """States (batch, tokens, hidden) after the last layer and its normalisation, and pooled (batch, hidden)."""
+        """Return normalised states of the last layer (batch, tokens, hidden), and pooled states (batch, hidden)."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         hidden = self.embeddings(input_ids, token_type_ids)
         for layer in self.layers:
@@ -226,25 +234,25 @@ class ShareBertModel(ShareBertPreTrainedModel):
 
 
 class ShareBertPredictions(nn.Module):
-    """The original's head for masked words, which shares nothing with the embeddings."""
+    """The head that predicts masked tokens. As in the original code, it shares no weights with the embeddings."""
 
     def __init__(self, config: ShareBertConfig) -> None:
-        """New weights."""
+        """Build a head with random weights."""
         super().__init__()
         self.transform = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits (..., vocabulary) of states (..., hidden)."""
+        """Map states of shape (..., hidden) to logits of shape (..., vocabulary)."""
         return self.decoder(self.norm(nn.functional.gelu(self.transform(hidden))))
 
 
 class ShareBertForMaskedLM(ShareBertPreTrainedModel):
-    """The encoder with its head for pretraining."""
+    """The encoder with its head for pretraining on masked tokens."""
 
     def __init__(self, config: ShareBertConfig) -> None:
-        """New weights; see `ShareBertModel`."""
+        """Build a model with random weights; `ShareBertModel` lists the errors."""
         super().__init__(config)
         self.sharebert = ShareBertModel(config)
         self.predictions = ShareBertPredictions(config)
@@ -257,7 +265,10 @@ class ShareBertForMaskedLM(ShareBertPreTrainedModel):
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> MaskedLMOutput:
-        """Logits (batch, tokens, vocabulary) and, with labels (batch, tokens), their mean loss; -100 is no label."""
+        """Return logits (batch, tokens, vocabulary) and, if there are labels (batch, tokens), their mean loss.
+
+        A label of -100 is ignored.
+        """
         hidden = self.sharebert(input_ids, attention_mask, token_type_ids).last_hidden_state
         logits = self.predictions(hidden)
         loss = None if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())

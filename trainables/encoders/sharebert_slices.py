@@ -1,26 +1,26 @@
-"""Which columns each of ShareBERT's weight matrices is cut from: trainables/encoders/sharebert.py. No torch here."""
+"""The columns from which each of ShareBERT's weight matrices is cut; see sharebert.py. Does not import torch."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SIZES = {"vocab_size": 30522, "hidden_size": 2048, "intermediate_size": 4096}  # where a configuration says none
+SIZES = {"vocab_size": 30522, "hidden_size": 2048, "intermediate_size": 4096}  # defaults of ShareBertConfig
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A matrix, and how many columns of the embeddings' product it takes."""
+    """The shape of a weight matrix, and the number of columns of W that it takes (sharebert.py defines W)."""
 
-    shape: tuple[int, int]  # a state is multiplied from the left
+    shape: tuple[int, int]  # (inputs, outputs)
     width: int
 
 
-def slices_of(configuration: Mapping[str, Any]) -> dict[str, Slice]:
-    """The slices by name, from the right edge on.
+def compute_slices(configuration: Mapping[str, Any]) -> dict[str, Slice]:
+    """Return the slice of each matrix, by the matrix's name, in order from the right edge of W.
 
     Raises:
-        ValueError: there are too few columns for these sizes.
+        ValueError: if W has too few columns.
     """
     words, hidden, inner = (configuration.get(name, size) for name, size in SIZES.items())
     shapes = {

@@ -40,8 +40,7 @@ from trainables import method_files
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import classify_data
 from trainables.data.tasks import Task
-from trainables.encoders.backbones import is_folder
-from trainables.encoders.families import family_options
+from trainables.encoders.backbones import family_options, is_folder
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention

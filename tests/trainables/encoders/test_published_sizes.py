@@ -7,11 +7,8 @@ from helpers.configurations import config_of
 from helpers.places import SHARED
 from transformers import AutoConfig
 
-from trainables.encoders import backbones
 from trainables.encoders.backbones import (
     PUBLISHED_SIZES,
-    backbone_digest,
-    backbone_fingerprint,
     check_backbone,
     check_depth,
     find_family,
@@ -135,25 +132,3 @@ def test_a_name_is_no_folder_and_no_hub_name_even_where_a_folder_has_it(tmp_path
     (tmp_path / "electra-small").mkdir()
     assert not is_folder("electra-small") and not is_hub_name("electra-small")
     assert find_family("electra-small") == "electra" and find_family("alectra-small") == "albert"
-
-
-def test_fingerprint_is_of_the_sizes(monkeypatch):
-    before = {name: backbone_fingerprint(name) for name in PUBLISHED_SIZES}
-    assert len(set(before.values())) == len(before)
-    assert backbone_digest("albert-base") == before["albert-base"].partition("@")[2]
-    changed = dict(PUBLISHED_SIZES) | {"albert-base": dict(PUBLISHED_SIZES["albert-base"]) | {"hidden_size": 48}}
-    monkeypatch.setattr(backbones, "PUBLISHED_SIZES", changed)
-    assert {name for name in before if backbone_fingerprint(name) != before[name]} == {"albert-base"}
-
-
-@pytest.mark.parametrize("changed", ["sharebert.py", "sharebert_slices.py"])
-def test_fingerprint_of_sharebert_is_of_its_code(changed, tmp_path, monkeypatch):
-    names = ("sharebert-small", "mini-sharebert", "albert-base")
-    before = [backbone_fingerprint(name) for name in names]
-    folder = backbones.Path(backbones.__file__).parent
-    for file in ("families.py", "mini_backbones.py", "word_vocabulary.py", "sharebert.py", "sharebert_slices.py"):
-        (tmp_path / file).write_bytes((folder / file).read_bytes())
-    monkeypatch.setattr(backbones, "__file__", str(tmp_path / "backbones.py"))
-    assert [backbone_fingerprint(name) for name in names] == before
-    (tmp_path / changed).write_text("")
-    assert [backbone_fingerprint(name) != old for name, old in zip(names, before, strict=True)] == [True, True, False]
