@@ -128,7 +128,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         tag = f"plan-{digest(to_plain(resolved))}"
         lines.append("to register this plan before its first trial, add --register --tracking-uri URI, or run:")
         lines.append(f"  git tag {tag} && git push origin {tag}")
-    lines.append("to write this plan to a file for --plan, add --toml > plan.toml")
+    lines.append("to save this plan as a file for --plan, add --toml > plan.toml")
     print_lines([*lines, "nothing was run; to run the study, leave out --dry-run"], sys.stdout)
     return 0
 

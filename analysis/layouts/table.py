@@ -160,7 +160,12 @@ class Table:
 
 
 def text_table(name: str, *, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = "", **others: Any) -> Table:
-    """Make a table of texts. `lines` has labels and texts by heading; `others` are more fields of `Table`."""
+    """Make a table of texts.
+
+    Args:
+        lines: for each line, its label and its texts by heading.
+        others: further fields of `Table`.
+    """
     made = [Line.from_texts(label, texts) for label, texts in lines]
     columns = {heading: heading for line in made for heading in line.entries}
     return Table(name=name, columns=columns, lines=made, caption=caption, unit="", **others)

@@ -85,7 +85,7 @@ def test_dry_run_begins_with_the_caveat_and_ends_with_commands(tmp_path, capsys)
     assert " 3 confirm (6 epochs) " in lines[1]
     assert re.fullmatch(r"  git tag (plan-\w{16}) && git push origin \1", lines[-3])
     assert lines[-2:] == [
-        "to write this plan to a file for --plan, add --toml > plan.toml",
+        "to save this plan as a file for --plan, add --toml > plan.toml",
         "nothing was run; to run the study, leave out --dry-run",
     ]
 

@@ -21,7 +21,9 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def front_weights(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Compute weights, (settings,): `weights @ scores` is a front's mean score from `fewest` to `most` layers.
+    """Compute the weight of each setting, (settings,), in a front's mean score from `fewest` to `most` layers.
+
+    The mean score is `weights @ scores`.
 
     Args:
         mean_layers: mean layers of the front's settings, (settings,), ascending.
