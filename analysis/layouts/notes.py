@@ -183,7 +183,7 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
             blocked = [blocked_exit(record.metrics or {}, record.config) for record in cell.records]
             if blocked and all(blocked):
                 reasons[f"{row.label} on {TASKS[task].title}"] = blocked[0]
-    return [f"{name}: {reason}" for name, reason in reasons.items()]
+    return [f"{reason} ({name})" for name, reason in reasons.items()]
 
 
 def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:

@@ -452,5 +452,5 @@ def test_a_cell_whose_exit_cannot_fire_says_why(tmp_path):
 
     assert note_for(0.9) == []
     assert note_for(0.2) == [
-        "palbert on RTE: no example can exit early: the probabilities of early exits sum to at most 0.20, but q is 0.5"
+        "no example can exit early: the probabilities of early exits sum to at most 0.20, but q is 0.5 (palbert on RTE)"
     ]
