@@ -149,11 +149,11 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
     parts = []
     for word, arrow in (("Better", "↑"), ("Worse", "↓")):
         marked = [
-            f"{one.row} on {len(titles)} of {len(one.compared)} tasks"
+            f"{one.row} on {len(titles)} of {counted(len(one.compared), 'task')}"
             for one in tested
             if (titles := one.marked(arrow))
         ]
-        parts += [f"{word} than {baseline}: {', '.join(marked)}."] * bool(marked)
+        parts += [f"{word} than {baseline} ({arrow}): {', '.join(marked)}."] * bool(marked)
     number = sum(len(finding.compared) for finding in tested)
     where = "the one comparison" if number == 1 else f"any of {number} comparisons"
     words = " ".join(parts) or f"No difference from {baseline} was found in {where}."
@@ -184,16 +184,16 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
         untested = f"; not tested against {baseline}" if baseline and scores else ""
         return f"the baseline, {result}" if finding.is_baseline else result + untested
     difference, low, high = map(DIFFERENCE.text, (test.difference, test.low, test.high))
-    where = f"mean over {number} tasks" if number > 1 else TASKS[finding.compared[0].task].title
+    where = f"averaged over {number} tasks" if number > 1 else f"on {TASKS[finding.compared[0].task].title}"
     marked = [
-        f"significantly {word} on {len(tasks)} of {counted(number, 'task')} ({', '.join(tasks)})"
+        f"significantly {word}" + f" on {len(tasks)} of {number} tasks ({', '.join(tasks)})" * (number > 1)
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
         if tasks
     ]
     power = "" if in_short else f" ({_describe_detectable(finding.compared)})"
     result = " and ".join(marked) or f"no difference was found{power}"
     interval = f"{'simultaneous ' * finding.is_simultaneous}95 % interval {low} to {high}"
-    return f"{difference} points relative to {baseline} ({where}; {interval}), {result}"
+    return f"{difference} points relative to {baseline} {where} ({interval}), {result}"
 
 
 def _describe_detectable(compared: Sequence[Comparison]) -> str:

@@ -70,9 +70,8 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
     ]
     if best is not None and best.selection_score is not None:
         split = "dev" if study.file.plan.asked.selection == "dev" else "the held-out slice of train"
-        lines.append(
-            f"best search trial: {best.trial}, key {best.key}, {POINTS.text(best.selection_score)} points on {split}"
-        )
+        score = POINTS.text(best.selection_score)
+        lines.append(f"best search trial: number {best.trial} (key {best.key}), {score} points on {split}")
     failed = [record for record in records if record.status == "failed"]
     errors = Counter(record.error for record in failed if record.phase == "search")
     lines += [f"  {number} failed: {error}" for error, number in errors.items()]

@@ -113,7 +113,7 @@ def table_files(table: Table) -> dict[str, str]:
     return files | ({ANSWER: table.answer} if table.answer else {})
 
 
-_CUT = "a,b,c (or repeat the option): print the dev table with only these {}, without notes, and write no file"
+_CUT = "print the dev table with only these {} (separated by commas; repeatable), without notes; no file is written"
 
 
 class Options(Typed, frozen=True, kw_only=True):

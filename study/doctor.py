@@ -50,7 +50,7 @@ class Options(Typed, frozen=True, kw_only=True):
         default_factory=read_cluster_address
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
-    storage: Annotated[str, option("the --storage of the launch, or else its --out; default: runs", "PATH_OR_URI")] = (
+    storage: Annotated[str, option("the launch's value of --storage or else --out; default: runs", "PATH_OR_URI")] = (
         "runs"
     )
     tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None

@@ -65,8 +65,9 @@ MOST_BYTES = 200  # limit for a study's name: file names have at most 255 bytes,
 
 
 def _list_defaults(field: Literal["methods", "tasks"]) -> str:
-    """List the default methods or tasks of three profiles: `mini: palbert; small: ...; paper: ...`."""
-    return "; ".join(f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "small", "paper"))
+    """List the default methods or tasks of three profiles: `palbert (profile mini), ...`."""
+    names = ("mini", "small", "paper")
+    return "; ".join(f"{', '.join(getattr(profiles.load(name), field))} (profile {name})" for name in names)
 
 
 def default_driver() -> Literal["ray", "local"]:
@@ -74,8 +75,8 @@ def default_driver() -> Literal["ray", "local"]:
     return "ray" if is_installed("ray") else "local"
 
 
-_CONTINUE = "continue this study; with --method or --task, run only these, and add those that are new"
-_NAMES = "names separated by commas, or {}; repeatable; defaults by profile: {}"
+_CONTINUE = "continue this study; --method and --task select what to run, and may name new methods and tasks"
+_NAMES = "names separated by commas, or {}; repeatable; default: {}"
 _PROFILES = "|".join(["auto", *profiles.list_profiles()])
 _DATA = (
     "mini: generated data, with tiny backbones by default; hub: GLUE from the Hugging Face hub; FOLDER: GLUE's TSV "

@@ -198,7 +198,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     total = f"{counts}; {counted(status.total, 'trial')} in total"
     lines = [f"study {status.study} ({status.protocol_hash}): {total}", _describe_launch(progress.facts, status.launch)]
     print_lines(lines, sys.stdout)
-    title = "under way" if status.launch else "begun"
+    title = "under way" if status.launch else "unfinished"
     console.print(arms_table(progress.arms, width=console.width, under_way=title))
     if precision := progress.plan.protocol.search_precision:
         line = f"trials of the search run in {precision}, and confirm trials run in the configured precision"
@@ -255,7 +255,7 @@ def _print_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json:
 
 def _build_ledger_table(entries: Sequence[Spent], *, width: int) -> Table:
     """Build a table with a row for each phase of each arm: numbers of trials, epochs and examples, and the time."""
-    columns = ("spent on", "trials", "epochs", "examples", "wall clock", "GPU")
+    columns = ("used by", "trials", "epochs", "examples", "wall clock", "GPU")
     rows = []
     for entry in entries:
         counts = (str(sum(entry.trials.values())), str(entry.epochs), f"{entry.train_examples:,}")

@@ -97,8 +97,8 @@ def _format_values(arm: ArmProgress) -> str:
 def _format_scores(arm: ArmProgress) -> str:
     search = f"search score {points(_best_trial(arm).selection_score)}"
     if arm.median is None:
-        return f"{search}, no seed is finished"
-    return f"{search}, median score {points(arm.median)} of {counted(len(arm.confirmed), 'seed')}"
+        return f"{search}; no seed is finished"
+    return f"{search}; median of {counted(len(arm.confirmed), 'seed')}: {points(arm.median)}"
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:

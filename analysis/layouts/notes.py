@@ -467,7 +467,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
     """List the cells that are not shown to beat a constant answer, and the searches that found nothing better."""
     constants_by_note = {
-        "°: not shown to be better than a constant answer (the constant's score in parentheses)": not_above_constant,
+        "°: may be no better than a constant answer (the constant's score in parentheses)": not_above_constant,
         "no search trial beats a constant answer (the constant's score in parentheses)": nothing_found,
     }
     cells = {
@@ -484,7 +484,7 @@ def collect_provenance(records: Iterable[Record]) -> dict[str, str]:
         versions = ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))
         for name, value in {
             "commit": record.git_commit or "unknown",
-            "code, digest of the sources": record.code_digest,
+            "digest of the source code": record.code_digest,
             "data fingerprint": f"{TASKS[record.task].title} {record.data_fingerprint}",
             "device": f"{record.host} {record.device}",
             "versions": versions,

@@ -102,7 +102,10 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def speed_up(self) -> float | None:
-        """All layers / mean layers; None if the cost is not given in layers, or differs between tasks."""
+        """The number of all layers divided by the mean number of layers run.
+
+        None if the cost is not given in layers, or if it differs between tasks.
+        """
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
         if others or cost is None or unit == "% of run time saved":

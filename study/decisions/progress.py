@@ -36,7 +36,7 @@ class ArmProgress:
 
     @property
     def is_search_closed(self) -> bool:
-        """True if the search was ended early, unless it lacked GPU time and the limit is higher now."""
+        """True if the search was ended early. If it lacked GPU time, a higher limit opens it again."""
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property

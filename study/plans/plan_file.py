@@ -233,15 +233,15 @@ def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]
 
 
 def describe_data_change(earlier: Plan, later: Plan) -> str:
-    """Format the --data options of two plans for an error: `--data mini against --data hub`."""
-    return f"--data {earlier.data} against --data {later.data}"
+    """Format the --data options of two plans for an error: `--data mini -> --data hub`."""
+    return f"--data {earlier.data} -> --data {later.data}"
 
 
 def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
     advice = " instead of --continue" if is_continued else f", or --continue {folder} to keep all other settings"
     return ValueError(
-        f"study {folder} does not match this command (value of the study against value of the command): "
+        f"study {folder} does not match this command (value of the study -> value of the command): "
         f"{'; '.join(changed)}. Choose another --name{advice}"
     )
 
@@ -272,7 +272,7 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
     changed = [
-        f"{name} {' against '.join(side.as_option if isinstance(side, Range) else json.dumps(side) for side in pair)}"
+        f"{name} {' -> '.join(side.as_option if isinstance(side, Range) else json.dumps(side) for side in pair)}"
         for name, pair in pairs.items()
         if pair[0] != pair[1]
     ]
@@ -282,13 +282,13 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
 
 
 def list_changes(where: str, before: object, after: object) -> list[str]:
-    """List the differences between two JSON-like values as lines `WHERE PATH BEFORE against AFTER`."""
+    """List the differences between two JSON-like values as lines `WHERE PATH BEFORE -> AFTER`."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
         names = sorted(before.keys() | after.keys())
         return [line for name in names for line in list_changes(f"{where} {name}", before.get(name), after.get(name))]
-    return [f"{where} {json.dumps(before)} against {json.dumps(after)}"]
+    return [f"{where} {json.dumps(before)} -> {json.dumps(after)}"]
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:

@@ -126,7 +126,7 @@ def test_first_screen_has_the_differences_of_the_tables(page, evidence):
         row = line.label.partition(" - albert, ")[0]
         difference, low, high = line.entries["difference"].numbers.values()
         expected = (
-            f"{difference} points relative to albert (mean over 2 tasks; simultaneous 95 % interval {low} to {high})"
+            f"{difference} points relative to albert averaged over 2 tasks (simultaneous 95 % interval {low} to {high})"
         )
         assert f"<b>{row}</b>: {expected}" in first_screen
 
@@ -134,7 +134,7 @@ def test_first_screen_has_the_differences_of_the_tables(page, evidence):
 def test_first_screen_says_better_and_worse_of_what_the_tables_mark(evidence):
     marked = [one for one in evidence.comparisons if one.arrow]
     assert {(one.row, one.other, one.task) for one in marked} == {("palbert", "albert", "rte")}
-    assert headline_of(evidence) == "Better than albert: palbert on 1 of 2 tasks."
+    assert headline_of(evidence) == "Better than albert (↑): palbert on 1 of 2 tasks."
     assert "significantly above on 1 of 2 tasks (RTE);" in sentences_of(evidence)["palbert"]
 
 
@@ -239,7 +239,7 @@ def test_cells_without_a_test_are_named_on_the_first_screen_and_in_no_mean(tmp_p
     evidence = evidence_of(folder)
     told = [one.text for one in caveats_of(evidence)]
     assert "Not tested against albert, because predictions are missing: palbert on RTE." in told
-    assert "points relative to albert (CoLA; 95 % interval" in sentences_of(evidence)["palbert"]
+    assert "points relative to albert on CoLA (95 % interval" in sentences_of(evidence)["palbert"]
 
 
 def test_first_screen_has_simultaneous_intervals_also_on_one_task(tmp_path):
@@ -452,5 +452,6 @@ def test_a_cell_whose_exit_cannot_fire_says_why(tmp_path):
 
     assert note_for(0.9) == []
     assert note_for(0.2) == [
-        "no example can exit early: the probabilities of early exits sum to at most 0.20, but q is 0.5 (palbert on RTE)"
+        "no example can exit early: before the last layer, exit probabilities sum to 0.20 at most; q is 0.5 "
+        "(palbert on RTE)"
     ]

@@ -47,7 +47,7 @@ def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
     records = arm("albert", "rte", SCORES)
     one = write_study(tmp_path / "one", records)
     two = write_study(tmp_path / "two", [*records[:-1], replace(records[-1], score=0.5, metrics={"accuracy": 0.5})])
-    with pytest.raises(ValueError, match=rf"is not the same in {one} and {two}: score 0.69 against 0.5") as refused:
+    with pytest.raises(ValueError, match=rf"is not the same in {one} and {two}: score 0.69 -> 0.5") as refused:
         make_rows(load_studies([one, two]))
     assert "\n" not in str(refused.value)
 
@@ -59,7 +59,7 @@ def test_unlike_ranges_are_printed_as_search_takes_them(tmp_path):
     choices = Range(name="CategoricalDistribution", attributes={"choices": [1e-5, 3e-5]})
     arms = [replace(own, space={"learning_rate": choices}) for own in plan.arms]
     write_plan_of(two, replace(plan, arms=tuple(arms)))
-    unlike = r"albert/rte is not the same in .*: learning_rate 1e-05\.\.5e-05:log against 1e-05,3e-05; --separate gives"
+    unlike = r"albert/rte is not the same in .*: learning_rate 1e-05\.\.5e-05:log -> 1e-05,3e-05; --separate gives"
     with pytest.raises(ValueError, match=unlike):
         make_rows(load_studies([one, two]))
 

@@ -160,7 +160,7 @@ def test_two_protocols_never_share_a_table(tmp_path):
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), protocol={"selection": "holdout"})
     mine, theirs = load_study(one).protocol_hash, load_study(two).protocol_hash
     assert mine != theirs
-    message = rf"{one} has {mine}, but {two} has {theirs} \(selection .dev. against .holdout."
+    message = rf"{one} has {mine}, but {two} has {theirs} \(selection .dev. -> .holdout."
     with pytest.raises(ValueError, match=message):
         write_tables([one, two], tmp_path / "out")
 

@@ -155,7 +155,7 @@ def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, mess
         (b'data = "nowhere"', "--plan plan.toml: data: there is no folder nowhere; data must be mini, hub or a folder"),
         (
             b'backbone = "mini-albrt"',
-            "--plan plan.toml: backbone: no backbone is named 'mini-albrt'; nearest: mini-",
+            "--plan plan.toml: backbone: no backbone is named 'mini-albrt'; allowed: a folder, a hub name, mini-",
         ),
         (b'sampler = "cmae"', "--plan plan.toml: sampler: no sampler named 'cmae'; available: tpe, random, grid, qmc"),
         (b"[early_stopping]\ngrace = 0", "early_stopping.grace is 0; allowed: a whole number >= 1"),

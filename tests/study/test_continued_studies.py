@@ -80,19 +80,19 @@ def test_what_was_typed_is_not_offered_as_the_way_out(study, capsys):
 
 
 def test_other_data_are_refused_as_they_are_named_before_they_are_read(study, capsys):
-    said = f"study {study} does not match this command (value of the study against value of the command): "
+    said = f"study {study} does not match this command (value of the study -> value of the command): "
     for more in ([], ["--dry-run"]):
         assert launch.main(["--continue", str(study), "--data", "hub", *more]) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
-        assert printed.err == f"study.launch: {said}--data mini against --data hub. {ADVICE}\n"
+        assert printed.err == f"study.launch: {said}--data mini -> --data hub. {ADVICE}\n"
 
 
 def test_a_folder_of_other_data_is_refused_as_it_is_named(study):
     earlier = require_plan(study).plan
     changed = replace(earlier.asked, data="other")
     arms = tuple(replace(arm, data_fingerprint="0" * 16) for arm in earlier.arms)
-    assert compare_plans(earlier, replace(earlier, asked=changed, arms=arms)) == ["--data mini against --data other"]
+    assert compare_plans(earlier, replace(earlier, asked=changed, arms=arms)) == ["--data mini -> --data other"]
 
 
 def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
@@ -101,11 +101,9 @@ def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
     fixed = {**one.fixed, "learning_rate": 0.001, "epochs": 99}
     space = {name: allowed for name, allowed in one.space.items() if name != "learning_rate"}
     changed = replace(earlier, arms=(replace(one, fixed=fixed, space=space), *others))
-    assert compare_plans(earlier, changed) == [
-        f"epochs 4 against 99, learning_rate 0.001..0.002:log against 0.001 ({one.name})"
-    ]
+    assert compare_plans(earlier, changed) == [f"epochs 4 -> 99, learning_rate 0.001..0.002:log -> 0.001 ({one.name})"]
     every = replace(earlier, arms=tuple(replace(arm, fixed={**arm.fixed, "epochs": 99}) for arm in earlier.arms))
-    assert compare_plans(earlier, every) == ["epochs 4 against 99"]
+    assert compare_plans(earlier, every) == ["epochs 4 -> 99"]
 
 
 def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):

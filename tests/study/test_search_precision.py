@@ -78,13 +78,13 @@ def test_the_same_study_without_it_has_the_hash_and_the_file_of_before():
     plain, other = mini_plan(**ONE_ARM), mini_plan(**ONE_ARM, **IN_BFLOAT16)
     assert "search_precision" not in json.dumps(to_plain(plain))
     assert plain.protocol_hash != other.protocol_hash
-    assert compare_plans(plain, other) == ['protocol search_precision null against "bfloat16"']
+    assert compare_plans(plain, other) == ['protocol search_precision null -> "bfloat16"']
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "tensorfloat32"])
 def test_the_precision_of_all_trials_is_a_fact_of_their_configuration(precision):
     plain, other = resolved_from(), resolved_from("--set", f"precision={precision}")
-    assert compare_plans(plain, other) == [f'precision "float32" against "{precision}"']
+    assert compare_plans(plain, other) == [f'precision "float32" -> "{precision}"']
     keys = {
         plan.trial_key(plan.arms[0], phase="confirm", config=plan.arms[0].any_configuration, seed=42, start=None)
         for plan in (plain, other)

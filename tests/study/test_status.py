@@ -122,12 +122,12 @@ def test_trials_that_have_begun_are_under_way_where_a_launch_runs_and_saved_wher
     folder = str(study_folder(tmp_path, events=8))
     assert status.main([folder]) == 1
     printed = capsys.readouterr().out
-    assert "begun: albert/rte search 0, saved at epoch 1\n" in printed and "under way" not in printed
+    assert "unfinished: albert/rte search 0, saved at epoch 1\n" in printed and "under way" not in printed
     assert ", nothing saved yet\n" in printed
     monkeypatch.setattr(status, "find_lock_holder", lambda folder: "somebody")
     assert status.main([folder]) == 1
     printed = capsys.readouterr().out
-    assert "under way: albert/rte search 0 at epoch 1\n" in printed and "begun: " not in printed
+    assert "under way: albert/rte search 0 at epoch 1\n" in printed and "unfinished: " not in printed
 
 
 def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monkeypatch):

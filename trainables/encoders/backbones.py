@@ -163,8 +163,8 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
         return
     near = get_close_matches(bare, known)
     if near and not _find_cached_files(name):
-        near_names = ", ".join(near)
-        raise ValueError(f"no {kind} is named {name!r}; nearest: {near_names}; allowed: {_MENUS[kind]}, OWNER/NAME")
+        guesses = " or ".join(near)
+        raise ValueError(f"no {kind} is named {name!r}; allowed: {_MENUS[kind]}, OWNER/NAME; did you mean {guesses}?")
 
 
 def check_weights(backbone: str) -> None:
@@ -493,7 +493,7 @@ def _hash_files(folder: Path, files: Iterable[str]) -> str:
 
 
 def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """List the cached files of a hub name, or the files on the hub if a part in `wanted` is not cached."""
+    """List the cached files of a hub name. If a part in `wanted` is not cached, list the files on the hub instead."""
     with _hub_errors(kind, name):
         cached = _find_cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):

@@ -21,9 +21,9 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def front_weights(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Compute the weight of each setting, (settings,), in a front's mean score from `fewest` to `most` layers.
+    """Compute how much each setting counts in a front's score, averaged from `fewest` to `most` layers.
 
-    The mean score is `weights @ scores`.
+    The weights have shape (settings,), and the average is `weights @ scores`.
 
     Args:
         mean_layers: mean layers of the front's settings, (settings,), ascending.

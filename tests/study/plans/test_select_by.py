@@ -45,7 +45,7 @@ def test_a_study_by_score_has_the_hash_and_the_file_of_before():
     plain, other = mini_plan(**ONE_ARM), mini_plan(**ONE_ARM, select_by="at:6")
     assert resolve(plan_from("--select-by", "score")).protocol_hash == resolve(plan_from()).protocol_hash
     assert "select_by" not in json.dumps(to_plain(plain))
-    assert compare_plans(plain, other) == ['protocol select_by null against "at:6"']
+    assert compare_plans(plain, other) == ['protocol select_by null -> "at:6"']
 
 
 def test_trials_of_both_phases_are_selected_by_it():
