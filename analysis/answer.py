@@ -184,7 +184,7 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
         untested = f"; not tested against {baseline}" if baseline and scores else ""
         return f"the baseline, {result}" if finding.is_baseline else result + untested
     difference, low, high = map(DIFFERENCE.text, (test.difference, test.low, test.high))
-    where = f"averaged over {number} tasks" if number > 1 else f"on {TASKS[finding.compared[0].task].title}"
+    where = f", averaged over {number} tasks" if number > 1 else f" on {TASKS[finding.compared[0].task].title}"
     marked = [
         f"significantly {word}" + f" on {len(tasks)} of {number} tasks ({', '.join(tasks)})" * (number > 1)
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
@@ -193,7 +193,7 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
     power = "" if in_short else f" ({_describe_detectable(finding.compared)})"
     result = " and ".join(marked) or f"no difference was found{power}"
     interval = f"{'simultaneous ' * finding.is_simultaneous}95 % interval {low} to {high}"
-    return f"{difference} points relative to {baseline} {where} ({interval}), {result}"
+    return f"{difference} points relative to {baseline}{where} ({interval}), {result}"
 
 
 def _describe_detectable(compared: Sequence[Comparison]) -> str:

@@ -125,9 +125,8 @@ def test_first_screen_has_the_differences_of_the_tables(page, evidence):
     for line in means:
         row = line.label.partition(" - albert, ")[0]
         difference, low, high = line.entries["difference"].numbers.values()
-        expected = (
-            f"{difference} points relative to albert averaged over 2 tasks (simultaneous 95 % interval {low} to {high})"
-        )
+        interval = f"simultaneous 95 % interval {low} to {high}"
+        expected = f"{difference} points relative to albert, averaged over 2 tasks ({interval})"
         assert f"<b>{row}</b>: {expected}" in first_screen
 
 
