@@ -306,7 +306,7 @@ def _compare_files(
     """
     if wrote := _find_other_version(there):
         where = folder / PAGE if PAGE in there else folder
-        print(f"{where}: version {wrote} wrote these files, so they were not compared; {made_by} writes them again")
+        print(f"{where}: not compared, because another version wrote it ({wrote}); {made_by} writes it again")
         return []
     try:
         files = make()

@@ -95,7 +95,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
         return Forecast(costs, measured, None, lines)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
     left = "unknown" if seconds is None else _format_slot_time(seconds, slots)
-    lines.append(f"{ended} of these trials have ended, {under_way} are unfinished; time left for this launch: {left}")
+    lines.append(f"ended so far: {counted(ended, 'trial')}; unfinished: {under_way}; time left for this launch: {left}")
     done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
     return Forecast(costs, measured, done, lines)
 

@@ -248,7 +248,7 @@ def test_first_screen_has_simultaneous_intervals_also_on_one_task(tmp_path):
     for one in evidence.differences.values():
         assert found[one.row] == at_level(one.test, 1 - ALPHA / 2)
         assert found[one.row].low < one.test.low
-    assert "(RTE; simultaneous 95 % interval" in sentences_of(evidence)["palbert"]
+    assert "on RTE (simultaneous 95 % interval" in sentences_of(evidence)["palbert"]
 
 
 def test_departures_are_counted_and_linked(tmp_path):

@@ -367,9 +367,9 @@ def test_files_of_another_version_are_not_compared(
     study = of_another_version
     assert main([str(study)]) == 0
     *notes, agreement, _ = capsys.readouterr().out.splitlines()
-    note = f"version {OTHER} wrote these files, so they were not compared; python -m"
+    note = f"not compared, because another version wrote it ({OTHER}); python -m"
     places = [study / "tables", study / "report.html"]
-    assert notes == [f"{place}: {note} study.rebuild {study} writes them again" for place in places]
+    assert notes == [f"{place}: {note} study.rebuild {study} writes it again" for place in places]
     assert agreement == f"{study}: plan, journal and predictions agree"
 
 
@@ -379,8 +379,8 @@ def test_joint_tables_of_another_version_are_not_compared(
     study, tables = of_another_version, of_another_version / "tables"
     assert main([str(study), "--tables", str(tables), "--separate"]) == 0
     *_, note, last = capsys.readouterr().out.splitlines()
-    assert note.startswith(f"{tables}: version {OTHER} wrote these files, so they were not compared; ")
-    assert note.endswith(f"; python -m analysis.tables {study} --out {tables} --separate writes them again")
+    assert note.startswith(f"{tables}: not compared, because another version wrote it ({OTHER}); ")
+    assert note.endswith(f"; python -m analysis.tables {study} --out {tables} --separate writes it again")
     assert last == f"{tables}: nothing was compared"
 
 

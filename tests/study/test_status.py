@@ -165,7 +165,7 @@ def test_a_dry_run_says_what_of_the_plan_is_done(tmp_path, capsys):
     arguments = ["--method", "albert", "--task", "rte,cola", "--samples", "3", "--seeds", "2", "--profile", "mini"]
     assert launch.main([*arguments, "--name", "study", "--out", str(tmp_path), "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    assert "10 of these trials have ended, 0 are unfinished; time left for this launch: 0:0" in printed
+    assert "ended so far: 10 trials; unfinished: 0; time left for this launch: 0:0" in printed
 
 
 def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):

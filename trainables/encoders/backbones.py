@@ -163,8 +163,10 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
         return
     near = get_close_matches(bare, known)
     if near and not _find_cached_files(name):
-        guesses = " or ".join(near)
-        raise ValueError(f"no {kind} is named {name!r}; allowed: {_MENUS[kind]}, OWNER/NAME; did you mean {guesses}?")
+        guesses = ", ".join(near)
+        raise ValueError(
+            f"no {kind} is named {name!r}; allowed: {_MENUS[kind]}, OWNER/NAME; did you mean one of {guesses}?"
+        )
 
 
 def check_weights(backbone: str) -> None:
