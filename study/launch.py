@@ -177,7 +177,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         if is_over:
             print_lines(_describe_finished(scheduler, folder), sys.stderr)
             is_exported = all((folder / name).exists() for name in EXPORTS)
-            answer = read_export(folder, ANSWER) if is_exported else write_files(folder, scheduler.progress)
+            if not is_exported:
+                write_files(folder, scheduler.progress)
         else:
             lines = [study.describe(), f"the trials write their output to {folder / WORKERS_LOG}"]
             if options.max_minutes is not None:
@@ -185,8 +186,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             print_lines(lines, sys.stderr)
             if options.address is None:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log
-            answer = _launch(scheduler, journal, folder, storage, options, until=until)
-    return _conclude(scheduler, folder, answer, options)
+            _launch(scheduler, journal, folder, storage, options, until=until)
+    return _conclude(scheduler, folder, options)
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
@@ -245,13 +246,10 @@ def command_line() -> str:
 
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
-) -> str:
+) -> None:
     """Run trials until all have ended, until Ctrl-C, or until the monotonic clock reaches `until`.
 
-    The end of the launch is recorded in the journal.
-
-    Returns:
-        The study's result as text.
+    Record the end of the launch in the journal, and write the exports.
     """
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
@@ -265,7 +263,7 @@ def _launch(
             print_lines([line], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
-        answer = write_files(folder, scheduler.progress)
+        write_files(folder, scheduler.progress)
     except BaseException as error:
         note = None if isinstance(error, KeyboardInterrupt) else (str(error) or type(error).__name__).splitlines()[0]
         with suppress(OSError, ValueError):  # if the journal cannot be written, raise the first error all the same
@@ -274,7 +272,6 @@ def _launch(
     scheduler.end_launch(status, note or lost_outputs())
     if mirror and not unreachable_reason(uri):
         wait_for_mirror(mirror)
-    return answer
 
 
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
@@ -428,7 +425,7 @@ def browse(folder: Path, tracking_uri: str | None) -> list[str]:
     return path.read_text().splitlines() if uri != "none" and path.exists() else []
 
 
-def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOptions) -> int:
+def _conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int:
     """Print the study's result, its failures and the commands to run next; return the exit status."""
     progress = scheduler.progress
     failed = [f"{name_trial(record)}: {record.error}" for record in progress.failures]
@@ -440,7 +437,7 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
         print(json.dumps({**facts, **trials}, indent=1))
         return status
     if progress.facts.records:
-        print(f"\n{format_markdown(answer, sys.stdout)}")
+        print(f"\n{format_markdown(read_export(folder, ANSWER), sys.stdout)}")
     print_lines([f"failed: {line}" for line in failed], sys.stdout)
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")

@@ -18,7 +18,7 @@ from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.record import Record, format_records
 from study.facts.study_facts import TrialFacts, read_facts
-from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, read_export
+from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS
 from study.own_packages import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
@@ -35,19 +35,17 @@ OPTUNA = "optuna.journal"
 EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
 
 
-def write_files(folder: Path, progress: StudyProgress) -> str:
-    """Write all exports except the MLflow runs. Return the content of `tables/answer.md`.
-
-    If an export cannot be written, the error is printed, not raised.
-    """
-    answer = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
+def write_files(folder: Path, progress: StudyProgress) -> bool:
+    """Write all exports except the MLflow runs. If one cannot be written, print the error and return False."""
+    is_analysed = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
     try:
         write_bytes(folder / RECORDS, format_records(progress.facts.records))
         write_bytes(folder / OPTUNA, format_optuna_journal(progress))
         write_bytes(folder / BEST, as_toml(progress).encode())
     except OSError as error:
         print(f"some exports are missing: {error}; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
-    return answer
+        return False
+    return is_analysed
 
 
 def format_optuna_journal(progress: StudyProgress) -> bytes:
@@ -103,8 +101,8 @@ def _build_optuna_trial(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTr
     return copy
 
 
-def analyse(folder: Path) -> str:
-    """Write tables, pictures and report in a process without Ray and torch. Return the text of `tables/answer.md`."""
+def analyse(folder: Path) -> bool:
+    """Write tables, pictures and report in a process without Ray and torch; return False if this fails."""
     for name in (DEV_TABLE, ANSWER):
         (folder / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "analysis.report", str(folder)]
@@ -112,11 +110,8 @@ def analyse(folder: Path) -> str:
         report = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     print(report.stderr, end="", file=sys.stderr)  # after the progress line is cleared
     if report.returncode:
-        print(
-            f"no results are lost; to try again: {python()} -m study.rebuild {folder}",
-            file=sys.stderr,
-        )
-    return read_export(folder, ANSWER)
+        print(f"no results are lost; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
+    return report.returncode == 0
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -127,7 +122,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Write the exports. Return 1 if the report or the copy into MLflow failed, else 0.
+    """Write the exports. Return 1 if one of them or the copy into MLflow failed, else 0.
 
     Raises:
         ValueError: if the folder holds no study.
@@ -136,7 +131,7 @@ def run(options: Options) -> int:
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
         raise ValueError(f"{folder} has no events; allowed: the folder of a study that has been launched")
-    is_written = bool(write_files(folder, compute_progress(plan, facts)))
+    is_written = write_files(folder, compute_progress(plan, facts))
     return 0 if _mirror(folder, options.tracking_uri) and is_written else 1
 
 

@@ -37,12 +37,12 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
     """The folders for which tables and report were made, from now on."""
     analysed: list[Path] = []
 
-    def analyse(folder: Path) -> str:
+    def analyse(folder: Path) -> bool:
         analysed.append(folder)
         (folder / "tables").mkdir(exist_ok=True)
-        (folder / "tables" / "answer.md").write_text(table := f"| table {len(analysed)} |\n")
+        (folder / "tables" / "answer.md").write_text(f"| table {len(analysed)} |\n")
         (folder / "report.html").touch()
-        return table
+        return True
 
     monkeypatch.setattr("study.rebuild.analyse", analyse)
     return analysed
@@ -51,7 +51,8 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
 def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
-    table = write_files(folder, compute_progress(require_plan(folder).plan, read_facts(folder)))
+    assert write_files(folder, compute_progress(require_plan(folder).plan, read_facts(folder)))
+    table = (folder / "tables" / "answer.md").read_text()
     analysed = pretend_to_analyse(monkeypatch)
     options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
@@ -69,10 +70,10 @@ def test_exports_deleted_while_tables_are_made_are_there_afterwards(tmp_path, mo
     progress = compute_progress(require_plan(folder).plan, read_facts(folder))
     write_files(folder, progress)
 
-    def analyse(folder: Path) -> str:
+    def analyse(folder: Path) -> bool:
         for name in (RECORDS, OPTUNA, BEST):
             (folder / name).unlink()
-        return ""
+        return True
 
     monkeypatch.setattr("study.rebuild.analyse", analyse)
     write_files(folder, progress)
@@ -131,7 +132,7 @@ def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, m
     assert analysed == [folder] and require_plan(folder).plan.asked.baseline == "pondernet"
 
 
-def interrupt(folder: Path) -> str:
+def interrupt(folder: Path) -> bool:
     raise KeyboardInterrupt
 
 

@@ -58,6 +58,14 @@ def test_records_file_has_every_record_of_the_fold(tmp_path):
     assert (folder / "records.jsonl").read_bytes() == format_records(read_facts(folder).records)
 
 
+def test_export_that_cannot_be_written_makes_the_exit_status_1(tmp_path, monkeypatch, capsys):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
+    monkeypatch.setattr(rebuild, "analyse", lambda folder: True)
+    (folder / "best.toml").mkdir()
+    assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 1
+    assert capsys.readouterr().err.startswith("some exports are missing: ")
+
+
 @pytest.mark.slow
 def test_deleted_exports_come_back_byte_by_byte(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert", "pondernet"), tasks=("rte",)))
