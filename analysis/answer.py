@@ -46,7 +46,7 @@ def answer(evidence: Evidence, dev: Table) -> str:
     lines += limits
     return "\n\n".join(
         [
-            f"## {markdown_text(dev.title)}",
+            f"## {markdown_text(dev.title)}{'; mean with 95 % interval' * bool(evidence.samples)}",
             *[GENERATED] * evidence.on_mini,
             *(markdown_grid(ours, block) for block in ours.parts),
             markdown_text(headline(evidence, found)),

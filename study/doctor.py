@@ -50,9 +50,9 @@ class Options(Typed, frozen=True, kw_only=True):
         default_factory=read_cluster_address
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
-    storage: Annotated[str, option("the launch's value of --storage or else --out; default: runs", "PATH_OR_URI")] = (
-        "runs"
-    )
+    storage: Annotated[
+        str, option("where studies will be stored (--storage or --out of a launch); default: runs", "PATH_OR_URI")
+    ] = "runs"
     tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None
     wait_minutes: Annotated[
         NotNegative, option("minutes to wait for a worker of each node type; default: %(default)g", "X")

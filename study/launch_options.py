@@ -65,9 +65,9 @@ MOST_BYTES = 200  # limit for a study's name: file names have at most 255 bytes,
 
 
 def _list_defaults(field: Literal["methods", "tasks"]) -> str:
-    """List the default methods or tasks of three profiles: `palbert (profile mini), ...`."""
+    """List the default methods or tasks of three profiles: `mini = palbert; small = ...; paper = ...`."""
     names = ("mini", "small", "paper")
-    return "; ".join(f"{', '.join(getattr(profiles.load(name), field))} (profile {name})" for name in names)
+    return "; ".join(f"{name} = {', '.join(getattr(profiles.load(name), field))}" for name in names)
 
 
 def default_driver() -> Literal["ray", "local"]:
@@ -76,7 +76,7 @@ def default_driver() -> Literal["ray", "local"]:
 
 
 _CONTINUE = "continue this study; --method and --task select what to run, and may name new methods and tasks"
-_NAMES = "names separated by commas, or {}; repeatable; default: {}"
+_NAMES = "names separated by commas, or {}; repeatable; default by profile: {}"
 _PROFILES = "|".join(["auto", *profiles.list_profiles()])
 _DATA = (
     "mini: generated data, with tiny backbones by default; hub: GLUE from the Hugging Face hub; FOLDER: GLUE's TSV "
@@ -201,7 +201,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     max_failures: Annotated[Count, option("retries per trial after machine faults; default: %(default)d", "N")] = 3
     retry_failed: Annotated[bool, option("run all failed trials again")] = False
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
-    max_minutes: Annotated[Positive | None, option("stop after X minutes; the next launch goes on", "X")] = None
+    max_minutes: Annotated[Positive | None, option("stop after X minutes; the same command continues", "X")] = None
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: estimate the time from a few steps")] = False
     explain: Annotated[str | None, option("with --dry-run: print the source of each value", "METHOD/TASK")] = None

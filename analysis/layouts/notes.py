@@ -467,11 +467,13 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
     """List the cells that are not shown to beat a constant answer, and the searches that found nothing better."""
     constants_by_note = {
-        "°: may be no better than a constant answer (the constant's score in parentheses)": not_above_constant,
-        "no search trial beats a constant answer (the constant's score in parentheses)": nothing_found,
+        "° marks scores that may be no better than a constant answer": not_above_constant,
+        "no search trial beats a constant answer": nothing_found,
     }
     cells = {
-        note: [f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items()]
+        note: [
+            f"{row} on {TASKS[task].title} (constant: {POINTS.text(score)})" for (row, task), score in constants.items()
+        ]
         for note, constants in constants_by_note.items()
     }
     return [f"{note}: {', '.join(names)}" for note, names in cells.items() if names]

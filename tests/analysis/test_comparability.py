@@ -132,7 +132,7 @@ def test_a_search_that_is_not_over_is_told_and_strict_refuses_it(tmp_path):
 def test_a_search_that_found_no_more_than_a_constant_answer_is_told(tmp_path):
     study = predicted_study(tmp_path / "s", {"albert": 0.3, "palbert": 0.8}, ["rte"])
     for text in texts_of(study):
-        assert "o search trial beats a constant answer (the constant's score in parentheses): albert on RTE (" in text
+        assert "o search trial beats a constant answer: albert on RTE (constant: " in text
 
 
 def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):

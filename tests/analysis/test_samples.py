@@ -50,11 +50,11 @@ def test_a_table_names_the_cells_that_read_nothing(tmp_path):
     assert set(found) == {("palbert", "rte"), ("palbert", "mrpc")}
     write_tables([study], tmp_path / "tables")
     (note,) = [
-        line for line in (tmp_path / "tables" / "dev.md").read_text().splitlines() if line.startswith("- °: may be")
+        line
+        for line in (tmp_path / "tables" / "dev.md").read_text().splitlines()
+        if line.startswith("- ° marks scores")
     ]
-    assert note.startswith(
-        "- °: may be no better than a constant answer (the constant's score in parentheses): palbert "
-    )
+    assert note.startswith("- ° marks scores that may be no better than a constant answer: palbert ")
     assert "albert on" not in note.replace("palbert on", "")
 
 
@@ -63,8 +63,12 @@ def test_cells_that_read_nothing_are_marked_and_come_first(tmp_path):
     evidence = gather([load_study(study)])
     write_tables([study], tmp_path / "tables")
     assert re.search(r"\| palbert +\| +[\d.]+°↓ \|", (tmp_path / "tables" / "dev.md").read_text())
-    assert caveats(evidence, findings(evidence))[0].text.startswith("°: may be no better than a constant answer")
-    assert "°: may be no better than a constant answer" in (tmp_path / "tables" / "answer.md").read_text()
+    assert caveats(evidence, findings(evidence))[0].text.startswith(
+        "° marks scores that may be no better than a constant answer"
+    )
+    assert (
+        "° marks scores that may be no better than a constant answer" in (tmp_path / "tables" / "answer.md").read_text()
+    )
 
 
 def test_a_cell_of_one_seed_is_held_against_the_constant_by_its_score(tmp_path):

@@ -170,11 +170,8 @@ def test_help_names_the_page_that_counts_lambda_layers():
 def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     said = " ".join(study.launch.main.parser().format_help().split())
-    assert (
-        "default: palbert (profile mini); albert, pabee, pondernet, palbert (profile small); palbert (profile paper)"
-        in said
-    )
-    assert "default: sst2, cola (profile mini); cola, sst2 (profile small); sst2, rte, qnli, " in said
+    assert "default by profile: mini = palbert; small = albert, pabee, pondernet, palbert; paper = palbert" in said
+    assert "default by profile: mini = sst2, cola; small = cola, sst2; paper = sst2, rte, qnli, " in said
 
 
 def test_help_of_an_option_of_a_launch_is_one_line_but_for_menus(monkeypatch):

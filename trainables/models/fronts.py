@@ -21,7 +21,7 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def front_weights(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Compute how much each setting counts in a front's score, averaged from `fewest` to `most` layers.
+    """Compute the weight of each setting in a front's score, which is averaged over `fewest` to `most` layers.
 
     The weights have shape (settings,), and the average is `weights @ scores`.
 

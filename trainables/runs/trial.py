@@ -105,9 +105,8 @@ def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
     largest, q = metrics.get(LARGEST_CDF), config.get("q")
     if largest is None or not isinstance(q, int | float) or largest > q:
         return ""
-    return (
-        f"no example can exit early: before the last layer, exit probabilities sum to {largest:.2f} at most; q is {q:g}"
-    )
+    most = f"the exit probabilities before the last layer sum to at most {largest:.2f}"
+    return f"no example can exit early: {most}, but the threshold q is {q:g}"
 
 
 class Timing(Typed, frozen=True, kw_only=True):

@@ -123,7 +123,8 @@ def test_q_exit_reports_the_largest_probability_of_leaving_early(cache, tmp_path
         (
             {"largest_cdf": 0.163},
             0.5,
-            "no example can exit early: before the last layer, exit probabilities sum to 0.16 at most; q is 0.5",
+            "no example can exit early: the exit probabilities before the last layer sum to at most 0.16, "
+            "but the threshold q is 0.5",
         ),
         ({"largest_cdf": 0.51}, 0.5, ""),
         ({}, 0.5, ""),
