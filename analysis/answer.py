@@ -46,8 +46,9 @@ def answer(evidence: Evidence, dev: Table) -> str:
     lines += limits
     return "\n\n".join(
         [
-            f"## {markdown_text(dev.title)}{'; mean with 95 % interval' * bool(evidence.samples)}",
+            f"## {markdown_text(dev.title)}",
             *[GENERATED] * evidence.on_mini,
+            *['Rows with "mean" in their name have the mean and its 95 % interval.'] * bool(evidence.samples),
             *(markdown_grid(ours, block) for block in ours.parts),
             markdown_text(headline(evidence, found)),
             "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n",
@@ -186,7 +187,9 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
     difference, low, high = map(DIFFERENCE.text, (test.difference, test.low, test.high))
     where = f", averaged over {number} tasks" if number > 1 else f" on {TASKS[finding.compared[0].task].title}"
     marked = [
-        f"significantly {word}" + f" on {len(tasks)} of {number} tasks ({', '.join(tasks)})" * (number > 1)
+        f"significantly {word} on {len(tasks)} of {number} tasks ({', '.join(tasks)})"
+        if number > 1
+        else "a significant difference"
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
         if tasks
     ]
@@ -211,7 +214,7 @@ def _describe_layers(finding: Finding, baseline: str | None) -> str:
         return ""
     depth = " to ".join(dict.fromkeys(str(end) for end in (finding.depths[0], finding.depths[-1])))
     runs_all = len(finding.depths) == 1 and HUNDREDTHS.text(finding.layers) == HUNDREDTHS.text(finding.depths[0])
-    layers = f"runs {'all' if runs_all else f'{HUNDREDTHS.text(finding.layers)} of'} {depth} layers"
+    layers = f"runs {'all' if runs_all else f'{HUNDREDTHS.text(finding.layers)} of'} {depth} layers on average"
     if finding.relative_time is None:
         return layers
     return f"{layers}; a single example takes {HUNDREDTHS.text(finding.relative_time)} times {baseline}'s time"

@@ -163,7 +163,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("default: the tokenizer of the backbone", "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option("search trials per method and task; 0 means no search", "N")] = None
-    seeds: Annotated[AtLeastOne | None, option("confirm trials (final runs) of the best configuration", "K")] = None
+    seeds: Annotated[AtLeastOne | None, option("final runs (confirm trials) of the best configuration", "K")] = None
     epochs: Annotated[AtLeastOne | None, option("maximum epochs per trial; the same as --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None

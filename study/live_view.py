@@ -108,7 +108,7 @@ class LiveView:
             reason = blocked_exit(trial.last.row.metrics, trial.config) if trial.last else ""
             if reason and trial.started.arm not in self._blocked:
                 self._blocked.add(trial.started.arm)
-                self.say(f"{name_trial(trial.started)}: {reason}")
+                self.say(f"{name_trial(trial.started)}, epoch {trial.epochs}: {reason}")
 
     def say(self, line: str) -> None:
         """Print a line. If there is a live table, the line appears above it."""

@@ -241,8 +241,8 @@ def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) 
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
     advice = " instead of --continue" if is_continued else f", or --continue {folder} to keep all other settings"
     return ValueError(
-        f"study {folder} does not match this command (value of the study -> value of the command): "
-        f"{'; '.join(changed)}. Choose another --name{advice}"
+        f"study {folder} does not match this command; differences (study -> command): {'; '.join(changed)}. "
+        f"Choose another --name{advice}"
     )
 
 

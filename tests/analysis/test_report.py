@@ -142,7 +142,7 @@ def test_first_screen_has_the_costs_of_the_tables(evidence):
     layers = mean(entries["mean_layers"].values[""] for entries in arms)
     (compute,) = [line.entries for line in compute_table(evidence).lines if line.label == "palbert"]
     minutes = compute["together"].values["_gpu_seconds"] / 60
-    expected = f"runs {layers:.2f} of 12 layers; {minutes:.3g} min of GPU in all."
+    expected = f"runs {layers:.2f} of 12 layers on average; {minutes:.3g} min of GPU in all."
     assert sentences_of(evidence)["palbert"].endswith(expected)
     assert "runs all 12 layers" in sentences_of(evidence)["albert"]
 
@@ -154,7 +154,7 @@ def test_first_screen_has_the_measured_time_relative_to_the_baseline(tmp_path):
     }
     records = [row for method, own in timed.items() for row in arm(method, "rte", [0.7] * 5, latency=own)]
     assert (
-        "runs 8.00 of 12 layers; a single example takes 0.33 times albert's time;"
+        "runs 8.00 of 12 layers on average; a single example takes 0.33 times albert's time;"
         in sentences_of(evidence_of(write_study(tmp_path, records)))["palbert"]
     )
 

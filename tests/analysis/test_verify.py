@@ -70,7 +70,8 @@ def test_untouched_study_verifies(study: Path, capsys: pytest.CaptureFixture[str
     assert main([str(study)]) == 0
     said = capsys.readouterr().out
     assert "plan, journal, predictions and tables agree; not checked, because the study lacks them: report\n" in said
-    assert said.endswith(f"\njournal: {compute_journal_digest(study).describe()}\n")
+    journal = compute_journal_digest(study)
+    assert said.endswith(f"\njournal: {journal.lines} lines, SHA-256 {journal.sha256}\n")
 
 
 def test_moved_study_verifies(study: Path) -> None:

@@ -80,7 +80,7 @@ def test_what_was_typed_is_not_offered_as_the_way_out(study, capsys):
 
 
 def test_other_data_are_refused_as_they_are_named_before_they_are_read(study, capsys):
-    said = f"study {study} does not match this command (value of the study -> value of the command): "
+    said = f"study {study} does not match this command; differences (study -> command): "
     for more in ([], ["--dry-run"]):
         assert launch.main(["--continue", str(study), "--data", "hub", *more]) == 2
         printed = capsys.readouterr()

@@ -154,8 +154,8 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"study {folder} does not match this command (value of the study -> value of the command): " in error
-    assert "(value of the study -> value of the command): epochs 2 -> 3. Choose another --name" in error
+    assert f"study {folder} does not match this command; differences (study -> command): " in error
+    assert "differences (study -> command): epochs 2 -> 3. Choose another --name" in error
     assert error.count("\n") == 1 and require_plan(folder).plan == resolved
 
 
