@@ -33,6 +33,7 @@ from trainables.runs.trial import TIMED_BATCHES
 
 NOTHING_MISSING = "Nothing is missing"
 GENERATED = "The tasks are generated (mini-GLUE): the numbers say nothing about GLUE."
+MEANS = 'Rows with "mean" in their name have the mean and its 95 % interval.'
 IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that only the report prints
 
 
@@ -44,11 +45,11 @@ def answer(evidence: Evidence, dev: Table) -> str:
     limits = [limit for limit in limits if not limit.startswith(NOTHING_MISSING) and limit != GENERATED]
     lines = [f"{one.row}: {sentence(one, evidence.baseline, in_short=True)}" for one in found if one.difference]
     lines += limits
+    remarks = [GENERATED] * evidence.on_mini + [MEANS] * bool(evidence.samples)
     return "\n\n".join(
         [
             f"## {markdown_text(dev.title)}",
-            *[GENERATED] * evidence.on_mini,
-            *['Rows with "mean" in their name have the mean and its 95 % interval.'] * bool(evidence.samples),
+            *[" ".join(remarks)] * bool(remarks),
             *(markdown_grid(ours, block) for block in ours.parts),
             markdown_text(headline(evidence, found)),
             "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n",
