@@ -89,8 +89,10 @@ _SET = (
 )
 _SEARCH = "tune a field within a range or among choices"
 _SEARCH_ONLY = "tune only these fields; others take the paper's value"
-_START_FROM = "rte=mnli starts trials on RTE from the method's best model on MNLI; each side may also be METHOD/TASK"
-_SAMPLER = f"Optuna sampler; {FORM} names an installed class or function with the parameter seed"
+_START_FROM = (
+    "start trials of one task from the best model of another, as in rte=mnli; each side may also be METHOD/TASK"
+)
+_SAMPLER = f"Optuna sampler; {FORM} is an installed class or function that takes a parameter named seed"
 _EARLY_STOPPING = (
     "rule that stops weak search trials; with asha, only the best 1/FACTOR of trials continue after GRACE "
     "epochs; with none, no trial is stopped"
@@ -102,9 +104,7 @@ _SELECT_BY = (
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
 # `python -m benchmarks.statistics repeats` measures the two variations.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
-_COMPARE = "the same as " + " ".join(
-    f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items()
-)
+_COMPARE = "short for " + " ".join(f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items())
 _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"

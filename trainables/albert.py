@@ -32,7 +32,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("selection on STS-B", "Pearson", "Pearson with Spearman"),
     ("selection on MNLI", "matched dev set", "both dev sets"),
     ("reported score", "of one run (its issue 30)", "median over seeds"),
-    ("precision", "mixed in PALBERT's code (README, --fp16)", "float32"),
+    ("precision", "mixed in PALBERT's code (--fp16 in its README)", "float32"),
     ("classifier's first weights", "normal, cut at two deviations", "normal"),
     ("padding", "to 512 tokens", "to the longest text of the batch"),
 )

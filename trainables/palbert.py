@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("precision", "mixed (README, --fp16)", "float32, also λ and the KL term"),
+    ("precision", "mixed (--fp16 in its README)", "float32 everywhere, including λ and the KL term"),
     ("kl_direction", "KL(posterior || prior) in the paper", "KL(prior || posterior), as in the code"),
-    ("posterior_tail", "nothing after the cut in the paper", "ε / N after the cut, as in the code"),
+    ("posterior_tail", "0 in the paper", "layers after the truncation get ε / N, as in the code"),
     ("metrics", "each at its own best epoch", "all at the selected epoch"),
     ("input of Λ", "h_i in the paper", "pooled [CLS] with dropout, zeros for h_0, as in the code"),
     ("num_lambda_layers", "a 3-layer MLP in the paper", "three tanh layers and an output layer, as in the code"),
-    ("num_lambda_layers of a linear Λ", "1", "0; larger numbers mean the same"),
+    ("num_lambda_layers of a linear Λ", "1", "0, and larger numbers have the same effect"),
     ("epochs", "no limit in the paper", "at most 25, as in the code"),
     ("searched fields", "only those of its grid", "also β, prior λ and Λ's architecture"),
-    ("mean layers of MNLI", "on the mismatched dev set", "on both dev sets"),
+    ("mean layers run on MNLI", "averaged over the mismatched dev set", "averaged over both dev sets"),
     ("a loss that is not finite", "skips the step (gradient scaler)", "ends the trial"),
     ("random numbers", "one stream for everything", "separate streams for order, dropout and exits"),
     ("q = 0", "raises an error in the code", "every example exits at layer 1"),

@@ -16,7 +16,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("score of MNLI", "matched dev set", "both dev sets"),
     ("reported score", "of an unknown number of runs", "median over seeds"),
     ("schedule", "falls to 1e-7", "falls to 0"),
-    ("precision", "mixed (README, --fp16)", "float32"),
+    ("precision", "mixed (--fp16 in its README)", "float32"),
     ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 

@@ -104,7 +104,7 @@ def _list_protocol(plan: ResolvedPlan) -> Departures:
         (f"set by profile {asked.profile}", "", kept): bool(kept),
         ("set by hand", "", ", ".join(fixed)): bool(fixed),
         ("ranges by hand", "", ", ".join(searched)): bool(searched),
-        ("data and backbones", "GLUE", "generated and tiny: the numbers say nothing about GLUE"): asked.is_generated,
+        ("data and backbones", "GLUE", "generated and tiny, so the numbers say nothing about GLUE"): asked.is_generated,
         ("search trials", "run to the end", "stopped by ASHA"): asked.early_stopping is not None,
         ("search", "a grid", f"{asked.sampler} over ranges"): asked.sampler != "grid",
         ("grid", "all points", "some of the points"): (
