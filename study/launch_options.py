@@ -104,7 +104,7 @@ _SELECT_BY = (
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
 # `python -m benchmarks.statistics repeats` measures the two variations.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
-_COMPARE = "short for " + " ".join(f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items())
+_COMPARE = "equals " + " ".join(f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items())
 _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"

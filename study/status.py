@@ -255,7 +255,7 @@ def _print_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json:
 
 def _build_ledger_table(entries: Sequence[Spent], *, width: int) -> Table:
     """Build a table with a row for each phase of each arm: numbers of trials, epochs and examples, and the time."""
-    columns = ("compute used by", "trials", "epochs", "examples", "wall clock", "GPU")
+    columns = ("arm and phase", "trials", "epochs", "examples", "wall clock", "GPU")
     rows = []
     for entry in entries:
         counts = (str(sum(entry.trials.values())), str(entry.epochs), f"{entry.train_examples:,}")

@@ -263,7 +263,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
     for change, arms in arms_by_change.items():
         changes_by_arms.setdefault(tuple(arms), []).append(change)
     for names, lines in changes_by_arms.items():
-        changed.append(", ".join(lines) + f" ({list_first(names, MOST_NAMED)})" * (len(names) < len(compared)))
+        changed.append(f"{list_first(names, MOST_NAMED)}: " * (len(names) < len(compared)) + ", ".join(lines))
     return changed
 
 

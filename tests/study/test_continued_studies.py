@@ -101,7 +101,7 @@ def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
     fixed = {**one.fixed, "learning_rate": 0.001, "epochs": 99}
     space = {name: allowed for name, allowed in one.space.items() if name != "learning_rate"}
     changed = replace(earlier, arms=(replace(one, fixed=fixed, space=space), *others))
-    assert compare_plans(earlier, changed) == [f"epochs 4 -> 99, learning_rate 0.001..0.002:log -> 0.001 ({one.name})"]
+    assert compare_plans(earlier, changed) == [f"{one.name}: epochs 4 -> 99, learning_rate 0.001..0.002:log -> 0.001"]
     every = replace(earlier, arms=tuple(replace(arm, fixed={**arm.fixed, "epochs": 99}) for arm in earlier.arms))
     assert compare_plans(earlier, every) == ["epochs 4 -> 99"]
 

@@ -70,7 +70,7 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ),
     (
         "palbert",
-        "num_lambda_layers of a linear Λ: 0, and larger numbers have the same effect (paper: 1)",
+        "num_lambda_layers of a linear Λ: 0; from 2 on, a number means the same in both (paper: 1)",
         lambda v: search_spaces.load("palbert:a").variant["num_lambda_layers"] == 0,
     ),
     ("palbert", "epochs: at most 25", lambda v: v["epochs"] == 25),
