@@ -90,12 +90,12 @@ _SET = (
 _SEARCH = "tune a field within a range or among choices"
 _SEARCH_ONLY = "tune only these fields; others take the paper's value"
 _START_FROM = (
-    "start trials of one task from the best model of another, as in rte=mnli; each side may also be METHOD/TASK"
+    "start from the best model of another task: rte=mnli starts RTE from MNLI; each side may also be METHOD/TASK"
 )
 _SAMPLER = f"Optuna sampler; {FORM} is an installed class or function that takes a parameter named seed"
 _EARLY_STOPPING = (
-    "rule that stops weak search trials; with asha, only the best 1/FACTOR of trials continue after GRACE "
-    "epochs; with none, no trial is stopped"
+    "rule that stops weak search trials; asha: only the best 1/FACTOR of trials continue after GRACE epochs; none: "
+    "every trial runs to its end"
 )
 _SELECT_BY = (
     "quantity that selects the best trial; at:6 is the best score with at most 6 layers on average; area is the mean "
@@ -104,14 +104,14 @@ _SELECT_BY = (
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
 # `python -m benchmarks.statistics repeats` measures the two variations.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
-_COMPARE = "equals " + " ".join(f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items())
+_COMPARE = "preset: " + " ".join(f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items())
 _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"
 )
-_REPEATS = "number of searches, to see how far their results vary"
+_REPEATS = "repeat each search R times, to see how results vary"
 _ADDRESS = "Ray cluster to run trials on; default: $RAY_ADDRESS"
-_DRIVER = "local runs without Ray; default: ray, if installed"
+_DRIVER = "local: without Ray; default: ray, if installed"
 _GPUS = "GPUs per trial, such as 0.25; default: 1 if available"
 _MAX_GPU_HOURS = "start no trial that brings the total above X hours"
 _IDLE = "end after X hours without progress; default: %(default)g"

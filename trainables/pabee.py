@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("schedule", "falls to 0", "constant"),
+    ("schedule", "falls linearly to 0", "constant"),
     ("epochs, stop_after", "5 in its scripts", "up to 25, until 5 pass without improvement"),
     ("select", "one checkpoint every fixed number of steps", "one checkpoint after every epoch"),
     ("patience", "chosen separately for each checkpoint", "found by the search, or the published value"),
     ("gradient_clip", "norm 1", "none"),
     ("regression_threshold", "0, which never agrees", "0.2, as in PALBERT's code"),
     ("reported score", "seed 42 in its scripts", "median over seeds"),
-    ("precision", "mixed, if PALBERT's code trains PABEE", "float32, as in PABEE's code"),
+    ("precision", "mixed in PALBERT's code", "float32, as in PABEE's code"),
     ("speed-up", "1 - mean layers / all layers", "all layers / mean layers"),
     ("padding", "to 128 tokens", "to the longest text of the batch"),
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("step", "one module repeated, trained from scratch", "a layer of a pretrained encoder"),
     ("kl_direction", "KL(posterior || prior)", "KL(prior || posterior), as in PALBERT's code"),
-    ("posterior_tail", "p_i sum to 1", "layers after the truncation get ε / N, as in PALBERT's code"),
+    ("posterior_tail", "p_i sum to 1", "ε / N per layer after the truncation, as in PALBERT's code"),
     ("beta", "0.01", "0.5, as in PALBERT's table 4"),
     ("Λ", "num_lambda_layers 1 with lambda_layer_arch linear (PALBERT)", "one linear layer"),
     ("input of Λ", "the step's state", "pooled [CLS] with dropout, as in PALBERT's code"),

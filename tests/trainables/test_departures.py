@@ -62,7 +62,11 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ("deebert", "entropy: one value chosen on dev, or 0.14", lambda v: v["entropy"] == 0.14),
     ("palbert", "precision: float32", lambda v: v["precision"] == "float32"),
     ("palbert", "kl_direction: KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),
-    ("palbert", "posterior_tail: layers after the truncation get ε / N", lambda v: v["posterior_tail"] == "constant"),
+    (
+        "palbert",
+        "posterior_tail: ε / N per layer after the truncation",
+        lambda v: v["posterior_tail"] == "constant",
+    ),
     (
         "palbert",
         "num_lambda_layers: three tanh layers",
@@ -70,12 +74,16 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ),
     (
         "palbert",
-        "num_lambda_layers of a linear Λ: 0; from 2 on, a number means the same in both (paper: 1)",
+        "num_lambda_layers of a linear Λ: 0 (paper: 1; all other values agree)",
         lambda v: search_spaces.load("palbert:a").variant["num_lambda_layers"] == 0,
     ),
     ("palbert", "epochs: at most 25", lambda v: v["epochs"] == 25),
     ("pondernet", "kl_direction: KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),
-    ("pondernet", "posterior_tail: layers after the truncation get ε / N", lambda v: v["posterior_tail"] == "constant"),
+    (
+        "pondernet",
+        "posterior_tail: ε / N per layer after the truncation",
+        lambda v: v["posterior_tail"] == "constant",
+    ),
     ("pondernet", "beta: 0.5", lambda v: v["beta"] == 0.5),
     ("pondernet", "draws per exit: 1;", lambda v: v["sample_draws"] == 1),
     ("pondernet", "precision: float32", lambda v: v["precision"] == "float32"),
