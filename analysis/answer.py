@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence
-from analysis.layouts.paper_tables import macro
+from analysis.layouts.paper_tables import MEANS, macro
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
 from analysis.statistics.comparisons import POWER, Comparison, over_tasks
@@ -33,7 +33,6 @@ from trainables.runs.trial import TIMED_BATCHES
 
 NOTHING_MISSING = "Nothing is missing"
 GENERATED = "The tasks are generated (mini-GLUE): the numbers say nothing about GLUE."
-MEANS = 'Rows with "mean" in their name have the mean and its 95 % interval.'
 IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that only the report prints
 
 
@@ -215,7 +214,9 @@ def _describe_layers(finding: Finding, baseline: str | None) -> str:
         return ""
     depth = " to ".join(dict.fromkeys(str(end) for end in (finding.depths[0], finding.depths[-1])))
     runs_all = len(finding.depths) == 1 and HUNDREDTHS.text(finding.layers) == HUNDREDTHS.text(finding.depths[0])
-    layers = f"runs {'all' if runs_all else f'{HUNDREDTHS.text(finding.layers)} of'} {depth} layers on average"
+    layers = f"runs all {depth} layers"
+    if not runs_all:
+        layers = f"runs {HUNDREDTHS.text(finding.layers)} of {depth} layers on average"
     if finding.relative_time is None:
         return layers
     return f"{layers}; a single example takes {HUNDREDTHS.text(finding.relative_time)} times {baseline}'s time"

@@ -414,8 +414,8 @@ def _agreement(folder: Path) -> str:
     named = {TABLES: _read_files(folder / TABLES, WRITTEN_BY), "report": _read_files(folder, PAGE)}
     uncompared = [name for name, files in named.items() if _find_other_version(files)]
     compared = ["plan", "journal", *(name for name, is_there in has.items() if is_there and name not in uncompared)]
-    journal = compute_journal_digest(folder)
-    return f"{joined(compared)} agree{unchecked}\njournal: {counted(journal.lines, 'line')}, SHA-256 {journal.sha256}"
+    digest = compute_journal_digest(folder).describe()
+    return f"{joined(compared)} agree{unchecked}\nSHA-256 of the journal: {digest}"
 
 
 main = Command(

@@ -122,7 +122,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Write the exports. Return 1 if one of them or the copy into MLflow failed, else 0.
+    """Write the exports. Return 1 if one cannot be written or the copy into MLflow fails, else 0.
 
     Raises:
         ValueError: if the folder holds no study.

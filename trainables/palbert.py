@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("precision", "mixed (--fp16 in its README)", "float32 everywhere, including λ and the KL term"),
+    ("precision", "mixed (--fp16 in its README)", "float32, including λ and the KL term"),
     ("kl_direction", "KL(posterior || prior) in the paper", "KL(prior || posterior), as in the code"),
     ("posterior_tail", "0 in the paper", "ε / N per layer after the truncation, as in the code"),
     ("metrics", "each at its own best epoch", "all at the selected epoch"),
     ("input of Λ", "h_i in the paper", "pooled [CLS] with dropout, and zeros for h_0, as in the code"),
     ("num_lambda_layers", "a 3-layer MLP in the paper", "three tanh layers and an output layer, as in the code"),
-    ("num_lambda_layers of a linear Λ", "1; all other values agree", "0"),
+    ("num_lambda_layers of a linear Λ", "1; 2 and 3 mean the same", "0"),
     ("epochs", "no limit in the paper", "at most 25, as in the code"),
     ("searched fields", "only those of its grid", "also β, prior λ and Λ's architecture"),
     ("mean number of layers on MNLI", "over the mismatched dev set", "over both dev sets"),
     ("a loss that is not finite", "its step is skipped", "ends the trial"),
     ("random numbers", "one stream for everything", "separate streams for order, dropout and exits"),
-    ("q = 0", "an error in the code", "every example exits at layer 1"),
+    ("q = 0", "raises an error in the code", "every example exits at layer 1"),
     ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 

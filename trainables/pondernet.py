@@ -24,7 +24,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("beta", "0.01", "0.5, as in PALBERT's table 4"),
     ("Λ", "num_lambda_layers 1 with lambda_layer_arch linear (PALBERT)", "one linear layer"),
     ("input of Λ", "the step's state", "pooled [CLS] with dropout, as in PALBERT's code"),
-    ("precision", "mixed in PALBERT's code (--fp16 in its README)", "float32 everywhere, including λ and the KL term"),
+    ("precision", "mixed in PALBERT's code (--fp16 in its README)", "float32, including λ and the KL term"),
     ("metrics", "each at its own best epoch in PALBERT's code", "all at the selected epoch"),
     ("draws per exit", "1", "1; on tiny backbones the mean of 5"),
     ("searched fields", "only those of PALBERT's grid", "also β and prior λ"),

@@ -467,7 +467,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
     """List the cells that are not shown to beat a constant answer, and the searches that found nothing better."""
     constants_by_note = {
-        "° marks scores that may be no better than a constant answer": not_above_constant,
+        "° marks scores that are not shown to be better than a constant answer": not_above_constant,
         "no search trial beats a constant answer": nothing_found,
     }
     cells = {

@@ -47,6 +47,7 @@ from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell, Row
 from study.facts.record import summarise
 
+MEANS = 'Rows with "mean" in their name have the mean score and its 95 % interval over seeds and dev examples.'
 NOTES_OF_DEV = ("table dev has the notes on searches, settings, data, code and devices",)
 
 
@@ -69,11 +70,10 @@ class PaperLayout:
 def dev_table(evidence: Evidence) -> Table:
     """Make the dev table in the layout of PALBERT's tables 2 and 3, with medians and means over seeds."""
     rows, compared = evidence.rows, evidence.comparisons
-    means = ['Lines with "mean" in their name have the mean score and its 95 % interval over seeds and dev examples.']
     of_macro = ["Macro is the mean over the eight tasks of PALBERT's paper."]
     caption = [
         DEV.caption,
-        *means * bool(evidence.samples),
+        *[MEANS] * bool(evidence.samples),
         *of_macro * any(row.cells.keys() >= {*PAPER_TASKS} for row in rows),
         notes.explain_marks(rows, compared),
         notes.describe_protocol(evidence.studies, rows),

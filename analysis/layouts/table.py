@@ -15,7 +15,7 @@ GAP = "–"  # printed for a planned number that is missing
 MARKS = {  # mark behind a number -> its meaning
     "↑": "significantly above the baseline",
     "↓": "significantly below the baseline",
-    "°": "may be no better than a constant answer",
+    "°": "not shown to be better than a constant answer",
     "=": "reproduced",
     "≠": "not reproduced",
     "(≠)": "not by this configuration",

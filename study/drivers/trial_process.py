@@ -144,7 +144,7 @@ def _work(connection: Connection) -> None:
 def _end_with_launch(launch: int) -> None:
     """Have the kernel kill this process when the launch ends; exit if the launch has already ended.
 
-    Only Linux can do this. On other systems, the process notices the end of the launch after its current step.
+    Only Linux can kill it. On other systems, the process notices the end of the launch after its current step.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

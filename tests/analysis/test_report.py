@@ -144,7 +144,7 @@ def test_first_screen_has_the_costs_of_the_tables(evidence):
     minutes = compute["together"].values["_gpu_seconds"] / 60
     expected = f"runs {layers:.2f} of 12 layers on average; {minutes:.3g} min of GPU in all."
     assert sentences_of(evidence)["palbert"].endswith(expected)
-    assert "runs all 12 layers" in sentences_of(evidence)["albert"]
+    assert "runs all 12 layers;" in sentences_of(evidence)["albert"]
 
 
 def test_first_screen_has_the_measured_time_relative_to_the_baseline(tmp_path):
@@ -249,6 +249,7 @@ def test_first_screen_has_simultaneous_intervals_also_on_one_task(tmp_path):
         assert found[one.row] == at_level(one.test, 1 - ALPHA / 2)
         assert found[one.row].low < one.test.low
     assert "on RTE (simultaneous 95 % interval" in sentences_of(evidence)["palbert"]
+    assert "), a significant difference;" in sentences_of(evidence)["palbert"]
 
 
 def test_departures_are_counted_and_linked(tmp_path):

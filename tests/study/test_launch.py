@@ -89,10 +89,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--task", "qqp", "--data", "/nowhere"], "no folder /nowhere; data must be mini, hub or a folder"),
         (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
         (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
-        (
-            ["--backbone", "albert-bsae", "--dry-run"],
-            "no backbone is named 'albert-bsae'; allowed: a folder, a hub name, ",
-        ),
+        (["--backbone", "albert-bsae", "--dry-run"], "OWNER/NAME; did you mean albert-base?"),
         (
             ["--backbone", "albert-base"],
             "backbone 'albert-base' has no tokenizer; give one with --tokenizer: a folder, a hub name",

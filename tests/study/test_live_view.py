@@ -70,7 +70,7 @@ def test_an_exit_that_cannot_fire_is_reported_once_for_each_arm():
         scheduler.report(trial.key, replace(reported, row=replace(reported.row, metrics={"largest_cdf": 0.16})))
     view._print_notices()
     view._print_notices()
-    assert output.getvalue().count("no example can exit early: the exit probabilities before the last layer") == 1
+    assert output.getvalue().count("palbert/rte search 0, epoch 1: no example can exit early: ") == 1
     assert blocked_exits(scheduler.progress).keys() == {"palbert/rte"}
 
 

@@ -74,7 +74,7 @@ def refused(capsys, *arguments: str) -> str:
             "'mini-sharebert' is a 'sharebert' model; nystrom is available for: albert, bert, electra",
         ),
         (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: bert, electra"),
-        (["mlm", "--backbone", "mini-albrt"], "no backbone is named 'mini-albrt'; allowed: a folder"),
+        (["mlm", "--backbone", "mini-albrt"], "OWNER/NAME; did you mean mini-albert?"),
         (["mlm", "--backbone", "owner/name"], "backbone 'owner/name' "),
         (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; give one with --tokenizer: "),
         (["mlm", "--processes", "0"], "--processes is 0; allowed: a whole number >= 1"),

@@ -70,7 +70,8 @@ NYSTROM_FAMILIES = ("albert", "bert", "electra")
 MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
 # Backbones that are made here with random weights (neither folders nor hub names), and the version of each. Trial keys
-# contain the version: change it only if the backbone's weights, tokens or outputs change.
+# contain the version: change it (to any new text) only if the backbone's weights, tokens or outputs change. The first
+# versions are hashes of former source files.
 UNTRAINED: Mapping[str, str] = {
     "mini-albert": "19aa5b248e942a92",
     "mini-bert": "19aa5b248e942a92",
@@ -155,7 +156,7 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
     Names in the local cache are accepted.
 
     Raises:
-        ValueError: if the name nearly equals a known one; the message lists the nearest names.
+        ValueError: if the name nearly equals a known one; the message suggests the nearest name.
     """
     bare = hub_revision(name)[0]
     known = (*_OWNERS,) if kind == "tokenizer" else (*UNTRAINED, *_OWNERS)
@@ -163,10 +164,7 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
         return
     near = get_close_matches(bare, known)
     if near and not _find_cached_files(name):
-        guesses = ", ".join(near)
-        raise ValueError(
-            f"no {kind} is named {name!r}; allowed: {_MENUS[kind]}, OWNER/NAME; did you mean one of {guesses}?"
-        )
+        raise ValueError(f"no {kind} is named {name!r}; allowed: {_MENUS[kind]}, OWNER/NAME; did you mean {near[0]}?")
 
 
 def check_weights(backbone: str) -> None:

@@ -144,7 +144,7 @@ class ShareBertLayer(nn.Module):
         self.attention_dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def forward(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
-        """Return states of the same shape as `hidden`; `TokenStates` documents both arguments."""
+        """Return states of the same shape as `hidden`; for the arguments, see the fields of `TokenStates`."""
         return self.feed_forward(self.attend(hidden, mask))
 
     def attend(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:

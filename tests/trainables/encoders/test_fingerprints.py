@@ -19,15 +19,16 @@ from trainables.encoders.backbones import (
     check_backbone,
 )
 from trainables.encoders.loading import load_encoder, load_tokenizer
-from trainables.encoders.mini_backbones import mini_model
+from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 
-STATES = {  # first number of the first four states, with seed 0
-    "albert": [-0.116, 0.937, 0.906, 0.106],
-    "bert": [0.493, 1.059, 1.38, 1.231],
-    "electra": [-1.267, -1.929, -0.567, 0.103],
-    "roberta": [-0.886, -1.026, -0.697, 0.79],
-    "sharebert": [1.552, 1.95, 1.71, 1.767],
+STATES = {  # first number of the first state, then of the pooled state, for each of two examples
+    "albert": [-0.102, -0.461, -0.11, -0.149],
+    "bert": [0.505, 0.277, -0.024, 0.007],
+    "electra": [-1.258, -1.35],
+    "roberta": [-0.886, -0.836],
+    "sharebert": [1.569, 1.812, 0.724, 0.82],
 }
+TOKENS = (8005, [2, 5, 9, 1, 3, 5, 8, 1, 3], [0, 0, 0, 0, 0, 1, 1, 1, 1])  # number of tokens, their ids, their segments
 SIZES = "d60fdb083b18e2e5"  # hash of PUBLISHED_SIZES
 
 
@@ -68,13 +69,26 @@ def test_fingerprint_of_an_untrained_backbone_has_its_version():
     assert tuple(UNTRAINED) == (*MINI_BACKBONES, *PUBLISHED_SIZES)
 
 
-@pytest.mark.parametrize("family, states", STATES.items())
-def test_tiny_backbones_are_those_of_their_versions(family, states):
+@pytest.mark.parametrize("family", STATES)
+def test_tiny_backbones_compute_what_their_versions_computed(family):
     torch.manual_seed(0)
     model = mini_model(family, 100, config_of("albert")).eval()
+    tokens = torch.arange(5, 29).view(2, 12)
+    mask = torch.ones_like(tokens)
+    mask[1, 9:] = 0
+    segments = torch.zeros_like(tokens) if family == "roberta" else torch.arange(12).ge(6).long().expand(2, -1)
     with torch.no_grad():
-        output = model(torch.arange(5, 21)[None]).last_hidden_state
-    assert output[0, :4, 0].tolist() == pytest.approx(states, abs=2e-3), CHANGED
+        output = model(input_ids=tokens, attention_mask=mask, token_type_ids=segments)
+    pooled = output.pooler_output[:, 0].tolist() if "pooler_output" in output else []
+    found = [*output.last_hidden_state[:, 0, 0].tolist(), *pooled]
+    assert found == pytest.approx(STATES[family], abs=2e-3), CHANGED
+
+
+def test_tokenizer_of_tiny_backbones_is_that_of_their_versions():
+    many = " ".join(f"w{number}" for number in range(9_000))
+    tokenizer = word_tokenizer(["A man, a plan.", many])
+    pair = tokenizer("A plan!", "a man w8999")
+    assert (len(tokenizer), pair["input_ids"], pair["token_type_ids"]) == TOKENS, CHANGED
 
 
 def test_sizes_of_untrained_backbones_are_those_of_their_versions():
