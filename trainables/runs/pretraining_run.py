@@ -42,6 +42,10 @@ from trainables.schema import from_plain, to_plain
 # The fields of a spec that identify the run; the remaining fields locate its inputs.
 _IDENTITY = ("objective", "config", "seed")
 
+# Models that are shared by several processes, kept until this process ends. Their destructor holds Python's global lock
+# while it waits for a thread of Gloo; this thread may need the lock to release its last tensors.
+_KEPT: list[DistributedDataParallel] = []
+
 
 class PretrainingRun:
     """A pretraining run in progress. It can be saved after each epoch and resumed in another process.
@@ -78,6 +82,7 @@ class PretrainingRun:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # broadcast_buffers is deprecated, but only it skips the first sync too
                 self._loss = DistributedDataParallel(self._model, find_unused_parameters=True, broadcast_buffers=False)
+            _KEPT.append(self._loss)
         self._optimiser = Optimiser(
             self._model,
             decay_groups(self._model, self._config.weight_decay),
