@@ -452,6 +452,6 @@ def test_a_cell_whose_exit_cannot_fire_says_why(tmp_path):
 
     assert note_for(0.9) == []
     assert note_for(0.2) == [
-        "no example can exit early: the exit probabilities before the last layer sum to at most 0.20, "
+        "no example can exit early: the exit probabilities before the last layer sum to at most 0.2, "
         "but the threshold q is 0.5 (palbert on RTE)"
     ]

@@ -105,7 +105,7 @@ def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
     largest, q = metrics.get(LARGEST_CDF), config.get("q")
     if largest is None or not isinstance(q, int | float) or largest > q:
         return ""
-    most = f"the exit probabilities before the last layer sum to at most {largest:.2f}"
+    most = f"the exit probabilities before the last layer sum to at most {largest:.4g}"
     return f"no example can exit early: {most}, but the threshold q is {q:g}"
 
 

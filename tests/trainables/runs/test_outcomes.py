@@ -123,7 +123,7 @@ def test_q_exit_reports_the_largest_probability_of_leaving_early(cache, tmp_path
         (
             {"largest_cdf": 0.163},
             0.5,
-            "no example can exit early: the exit probabilities before the last layer sum to at most 0.16, "
+            "no example can exit early: the exit probabilities before the last layer sum to at most 0.163, "
             "but the threshold q is 0.5",
         ),
         ({"largest_cdf": 0.51}, 0.5, ""),
