@@ -25,7 +25,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("gradient_clip", "norm 1", "none"),
     ("regression_threshold", "0, which never agrees", "0.2, as in PALBERT's code"),
     ("reported score", "seed 42 in its scripts", "median over seeds"),
-    ("precision", "mixed in PALBERT's code", "float32, as in PABEE's code"),
+    ("precision", "mixed, if PALBERT's code trains it", "float32, as in its own code"),
     ("speed-up", "1 - mean layers / all layers", "all layers / mean layers"),
     ("padding", "to 128 tokens", "to the longest text of the batch"),
 )

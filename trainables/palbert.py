@@ -26,7 +26,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("metrics", "each at its own best epoch", "all at the selected epoch"),
     ("input of Λ", "h_i in the paper", "pooled [CLS] with dropout, and zeros for h_0, as in the code"),
     ("num_lambda_layers", "a 3-layer MLP in the paper", "three tanh layers and an output layer, as in the code"),
-    ("num_lambda_layers of a linear Λ", "1; 2 and 3 mean the same", "0"),
+    ("num_lambda_layers of a linear Λ", "1", "0"),
     ("epochs", "no limit in the paper", "at most 25, as in the code"),
     ("searched fields", "only those of its grid", "also β, prior λ and Λ's architecture"),
     ("mean number of layers on MNLI", "over the mismatched dev set", "over both dev sets"),

@@ -74,7 +74,7 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ),
     (
         "palbert",
-        "num_lambda_layers of a linear Λ: 0 (paper: 1; 2 and 3 mean the same)",
+        "num_lambda_layers of a linear Λ: 0 (paper: 1)",
         lambda v: search_spaces.load("palbert:a").variant["num_lambda_layers"] == 0,
     ),
     ("palbert", "epochs: at most 25", lambda v: v["epochs"] == 25),
