@@ -141,7 +141,7 @@ def _load_model(options: Options) -> tuple[TrainedModel, str | None]:
         raise ValueError(f"--risk and --set {fixed} both set the exit; with --risk, give only --set rule=NAME")
     with _find_model_folder(options) as (folder, predictions):
         if not Path(options.input).is_file():
-            raise ValueError(f"the input file {options.input} does not exist; give a TSV file with a header line")
+            raise ValueError(f"there is no input file {options.input}; give a TSV file with a header line")
         import torch  # takes seconds, so after the checks
 
         from trainables.runs.trained_model import load_trained

@@ -131,7 +131,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("launch --epochs x", "--epochs is 'x'; allowed: a whole number"),
         (
             "predict runs/first nowhere.tsv --to out.tsv",
-            "the input file nowhere.tsv does not exist; give a TSV file with",
+            "there is no input file nowhere.tsv; give a TSV file with",
         ),
         (
             "predict runs/first file --to no/where.tsv",

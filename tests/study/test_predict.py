@@ -164,7 +164,7 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "the input file {file} does not exist; give a TSV file with a header line"),
+        (None, "there is no input file {file}; give a TSV file with a header line"),
         (b"", "{file} is empty; allowed: a TSV file whose header line has sentence"),
         (b"index\tsentence\n", "{file} has no rows; allowed: a header line and a line for each row"),
         (b"text,label\nfine,1\n", "{file}, line 1: there is no column 'sentence'; the columns are text,label"),
