@@ -152,7 +152,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[s
 
 
 def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """For each measured arm, replace the time by the time spent plus the time left."""
+    """Replace the time of each measured arm by the time spent plus the time left."""
     left = _estimate_by_arm(progress, {}) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.wall_seconds + left[name])

@@ -210,7 +210,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     json: Annotated[bool, option("print the result as JSON")] = False
 
     def __post_init__(self) -> None:
-        """With --compare, use the numbers in `COMPARING_METHODS` as defaults."""
+        """Use the numbers in `COMPARING_METHODS` as defaults if --compare is given."""
         for name, number in (COMPARING_METHODS if self.compare else {}).items():
             if getattr(self, name) is None:
                 force_setattr(self, name, number)

@@ -102,7 +102,7 @@ def _keep_letters(texts: Sequence[str]) -> list[str]:
 
 
 def _find_label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
-    """In the folder `labels`, find the label file of each task of the study. Tasks without a file are left out.
+    """Find the label file of each task of the study in the folder `labels`. Tasks without a file are left out.
 
     Raises:
         ValueError: if no task of the study has a label file.

@@ -120,7 +120,7 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
 
 
 def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> dict[str, Record]:
-    """For each task, return the record of the confirm trial with the highest dev score.
+    """Return the record of the confirm trial with the highest dev score, for each task.
 
     If scores are equal, the trial with the lowest seed is chosen.
 

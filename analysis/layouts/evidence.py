@@ -113,13 +113,13 @@ class Evidence:
 
     @cached_property
     def not_above_constant(self) -> dict[Place, float]:
-        """For each cell that is not shown to beat the best constant answer, the score of that answer."""
+        """The score of the best constant answer, for each cell that is not shown to beat it."""
         cells, samples = self.cells_by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
 
     @property
     def nothing_found(self) -> dict[Place, float]:
-        """For each cell without a search trial above the best constant answer, the score of that answer."""
+        """The score of the best constant answer, for each cell without a search trial above it."""
         return {p: c for p, c in self._constants.items() if has_found_nothing(self.cells_by_place[p], c)}
 
     @cached_property

@@ -180,7 +180,7 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
-    """For each task, find the range of mean layers (or another cost) that the curves of all rows cover.
+    """Find the range of mean layers (or another cost) that the curves of all rows cover, for each task.
 
     Tasks without a common range are left out. So are tasks with a single row, or with a row that has one seed.
 

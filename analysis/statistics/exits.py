@@ -147,7 +147,7 @@ def _shares(predictions: Predictions, depth: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """For each seed and each risk in `RISKS`, the mean layers at the fastest safe setting of an exit rule."""
+    """Mean layers at the fastest safe setting of an exit rule, for each seed and each risk in `RISKS`."""
 
     rule: str
     num_layers: int

@@ -33,7 +33,7 @@ class EarlyExitClassifier(PythonModel):
         self._trained = load_trained(Path(context.artifacts["model"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """For each input, return a row with `prediction` (class name or score) and `exit_layer` (number of layers)."""
+        """Return a row per input, with `prediction` (class name or score) and `exit_layer` (number of layers)."""
         trained, task = self._trained, self._trained.task
         texts = list(zip(*(model_input[column].tolist() for column in task.text_columns), strict=True))
         rows = Split(list(range(len(texts))), texts, labels=None)
