@@ -240,7 +240,7 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """Name the searches that first try a winner from another study (--first-from), for each such winner."""
+    """List the winners from another study (--first-from), each with the searches that try it first."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.list_firsts(arm.name):

@@ -51,7 +51,10 @@ def _choose_sizes(family: str, vocab_size: int) -> dict[str, Any]:
 
 
 def word_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Build a tokenizer of lower-case words and punctuation marks from the most frequent ones in some texts."""
+    """Build a tokenizer whose vocabulary is the most frequent lower-case words and punctuation marks of the texts.
+
+    The same texts give the same tokenizer.
+    """
     splitter = pre_tokenizers.BertPreTokenizer()
     normalizer = normalizers.BertNormalizer(lowercase=True)
     counts: Counter[str] = Counter()
