@@ -1,4 +1,4 @@
-"""Checks the names and folders of backbones and tokenizers before anything runs.
+"""The names, sizes and families of backbones, and checks of backbones and tokenizers before anything runs.
 
 Imports neither torch nor transformers.
 """
