@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("schedule", "falls linearly to 0", "constant"),
     ("epochs, stop_after", "5 in its scripts", "up to 25, until 5 pass without improvement"),
-    ("select", "among checkpoints at fixed numbers of steps", "among those after every epoch"),
+    ("select", "a checkpoint after a fixed number of steps", "the state after an epoch"),
     ("patience", "chosen separately for each checkpoint", "found by the search, or the published value"),
     ("gradient_clip", "norm 1", "none"),
     ("regression_threshold", "0, which never agrees", "0.2, as in PALBERT's code"),
