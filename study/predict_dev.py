@@ -43,17 +43,19 @@ def _predict_dev(record: Record, model: Path, path: Path) -> None:
 
     from trainables.data.examples import load_examples
     from trainables.runs.evaluation import evaluate, full_depth_outputs, write_predictions
-    from trainables.runs.random_numbers import seeded_generator
+    from trainables.runs.random_numbers import seeded_generator, seeded_random
     from trainables.runs.trained_model import load_trained
-    from trainables.runs.training import EVALUATION_FACTOR
+    from trainables.runs.training import EVALUATION, EVALUATION_FACTOR
     from trainables.sources import cache_folder
 
     trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
     spec, config, task = trained.spec, trained.config, trained.task
     splits, length = task.dev_splits, config.max_length
     dev = load_examples(task, splits, spec.data, trained.tokenizer, max_length=length, cache=cache_folder())
-    outputs = full_depth_outputs(trained.model, dev, EVALUATION_FACTOR * config.batch_size)
-    generator = seeded_generator(spec.seed, "exits", record.epoch or 0)
+    epoch, device = record.epoch or 0, next(trained.model.parameters()).device
+    with seeded_random(spec.seed, EVALUATION, epoch, device):
+        outputs = full_depth_outputs(trained.model, dev, EVALUATION_FACTOR * config.batch_size)
+    generator = seeded_generator(spec.seed, "exits", epoch)
     evaluation = evaluate(trained.model.exit_rule, outputs, task, dev, generator=generator)
     write_predictions(path, trained.model, task, dev, evaluation)
 

@@ -62,6 +62,7 @@ from trainables.runs.trial_files import (
 from trainables.schema import Configuration, from_plain, to_plain
 
 EVALUATION_FACTOR = 4  # evaluation batches are this much larger than training batches; without gradients, they fit
+EVALUATION = "evaluation"  # the purpose of the global generators' numbers, if a method draws while it is evaluated
 
 # The fields of a spec that identify the trial; the remaining fields locate its inputs.
 _IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "select_by", "report_dev")
@@ -410,7 +411,8 @@ class TrainingRun:
         select_by: str | UnsetType = UNSET,
     ) -> Generator[None, None, Evaluation]:
         """Evaluate the model under each exit setting, and return the evaluation that `select_exit` chooses."""
-        with naming_memory_errors(self._config.batch_size):
+        draws = seeded_random(self.spec.seed, EVALUATION, epoch, self._device)
+        with draws, naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)
         if not outputs.logits.isfinite().all():
