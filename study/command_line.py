@@ -32,7 +32,7 @@ from msgspec.structs import FieldInfo, fields
 
 import trainables
 from study.facts.plain_words import print_lines, wrap_line
-from study.own_packages import CONSOLE, PACKAGES, check_not_shadowed
+from study.own_packages import CONSOLE, PACKAGES, STOP_SIGNALS, check_not_shadowed
 from study.plans.plan import NAMES_IN_REPOSITORIES
 from study.plans.ranges import read_value
 from study.storage.addresses import masked
@@ -278,9 +278,9 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     """
     warnings.formatwarning = _format_warning
     try:
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
+        for number in STOP_SIGNALS:  # all like Ctrl-C
+            if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.default_int_handler)
         check_not_shadowed("study", *{command.partition(".")[0]} & {*PACKAGES})
         status = main()
         sys.stdout.flush()
@@ -288,7 +288,8 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # else a second Ctrl-C prints destructors' tracebacks
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda *_: os._exit(1))  # else a second signal prints destructors' tracebacks
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():

@@ -14,10 +14,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]  # the folder that contains this project's packages
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
 CONSOLE = "glue-study"  # the program that runs every command
+# Ctrl-C and the signals by which schedulers ask a job to end. SLURM, LSF, Grid Engine and PBS send SIGTERM, SIGUSR1 or
+# SIGUSR2 before they preempt a job; SIGXCPU comes when a limit on CPU time is reached.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 
 def handle_interrupts_early() -> None:
-    """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1.
+    """Make `STOP_SIGNALS` end this command with a one-line message and status 1.
 
     `study` and `analysis` call this function first, because their imports take seconds. Later, `guarded` handles the
     signals. The function does nothing if the process runs no command of this project. In a locale without UTF-8, the
@@ -35,7 +38,7 @@ def handle_interrupts_early() -> None:
         os.write(2, f"{command}: interrupted; nothing was started\n".encode())
         os._exit(1)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # a script's background commands ignore the signal
             signal.signal(number, interrupted)
 

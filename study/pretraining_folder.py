@@ -39,6 +39,7 @@ from study.facts.events import utc_now
 from study.facts.plain_words import clock, print_lines
 from study.mlflow_mirror.run_content import Point, Run, to_milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
+from study.own_packages import STOP_SIGNALS
 from study.plans.pretrained_backbone import Epoch, PretrainingFile, read_pretraining, write_pretraining
 from study.plans.resolved_plan import digest
 from study.screen import can_redraw, console_on
@@ -291,7 +292,8 @@ def _run_member(job: Job, member: Member, sender: Connection) -> None:
 
     The child sends an error to its parent process, and ends when the parent process ends.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C, and ends this process
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # the parent gets the signal too, and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _work(job, member)

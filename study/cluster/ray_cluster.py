@@ -96,7 +96,7 @@ def _connect(host_and_port: str) -> None:
 
 @contextmanager
 def interrupts_held(activity: str) -> Iterator[None]:
-    """Delay Ctrl-C or SIGTERM until the block ends; a second signal ends the process at once, without cleanup.
+    """Delay `STOP_SIGNALS` until the block ends; a second signal ends the process at once, without cleanup.
 
     Python may crash if Ray is interrupted while Ray starts or stops.
     """

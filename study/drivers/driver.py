@@ -197,7 +197,7 @@ class Driver(ABC):
     # ---- inside
 
     def _drain(self, signal_number: int, frame: FrameType | None) -> None:
-        """Let running trials save their epoch on Ctrl-C or SIGTERM; on the second signal, raise KeyboardInterrupt."""
+        """Let running trials save their epoch on one of `STOP_SIGNALS`; on the second, raise KeyboardInterrupt."""
         if self.scheduler.draining:
             raise KeyboardInterrupt
         self.scheduler.draining = True

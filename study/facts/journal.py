@@ -25,6 +25,7 @@ import msgspec
 from study.facts.events import FILE, Event, is_json, utc_now
 from study.facts.plain_words import to_second
 from study.facts.study_facts import read_facts
+from study.own_packages import STOP_SIGNALS
 from trainables.atomic_files import flush, write_bytes
 from trainables.schema import Reader, Typed
 
@@ -198,7 +199,7 @@ def find_lock_holder(folder: Path) -> str | None:
 
 @contextmanager
 def delay_signals() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block ends.
+    """Delay `STOP_SIGNALS` until the block ends.
 
     Outside the main thread, nothing is delayed, because only the main thread receives signals.
     """
@@ -216,8 +217,8 @@ def delay_signals() -> Iterator[None]:
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call `handler` on Ctrl-C or SIGTERM until the block ends."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Call `handler` on any of `STOP_SIGNALS` until the block ends."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         for number in before:
             signal.signal(number, handler)
@@ -268,7 +269,7 @@ class Journal:
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Write the events to disk with one sync, then update the state. Ctrl-C and SIGTERM are delayed meanwhile.
+        """Write the events to disk with one sync, then update the state. `STOP_SIGNALS` are delayed meanwhile.
 
         Raises:
             ValueError: an event is invalid, or another process changed, replaced or deleted the file.

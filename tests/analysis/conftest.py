@@ -16,14 +16,17 @@ from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from study.own_packages import STOP_SIGNALS
+
 
 @pytest.fixture(autouse=True)
 def restored_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command changes how warnings are printed and what SIGTERM does; the next test has both as before."""
+    """A command changes how warnings are printed and what signals do; the next test has both as before."""
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

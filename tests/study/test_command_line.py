@@ -1,4 +1,5 @@
 import importlib
+import itertools
 import os
 import re
 import signal
@@ -64,8 +65,13 @@ def test_an_interrupt_before_a_command_is_imported_ends_it_in_one_line(command, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *itertools.product(COMMANDS, ["SIGINT", "SIGTERM"]),
+        *itertools.product(["study.launch"], ["SIGUSR1", "SIGUSR2", "SIGXCPU"]),
+    ],
+)
 def test_an_interrupt_while_a_command_is_imported_ends_it_in_one_line(command, name, tmp_path):
     done = interrupted([sys.executable, "-m", command], tmp_path, at="study.command_line", by=name)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted; nothing was started\n")

@@ -106,12 +106,13 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
 
 
 @pytest.mark.slow
-def test_ctrl_c_once_saves_and_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
+def test_signal_to_stop_saves_and_leaves_no_process(tmp_path: Path, name: str) -> None:
     study = Launches(tmp_path / "study", [*STUDY, "--epochs", "50", *WITHOUT_RAY], random.Random(0))
     launcher = study.launch()
     assert study.wait_for(1, launcher), study.printed()
     started = psutil.Process(launcher.pid).children(recursive=True)
-    launcher.send_signal(signal.SIGINT)
+    launcher.send_signal(signal.Signals[name])
     assert launcher.wait(timeout=PATIENCE_SECONDS) == 1, study.printed()
     assert started and not any(map(is_alive, started))
     told = read_events(study.folder)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from study.facts.events import LaunchEnded, SearchClosed, TrialRetried, read_events
 from study.facts.journal import Journal, Lease, find_lock_holder
 from study.facts.study_facts import read_facts
+from study.own_packages import STOP_SIGNALS
 from trainables.atomic_files import write_json
 
 
@@ -211,11 +212,11 @@ def test_deleted_journal_is_written_again(tmp_path):
     assert numbers(tmp_path) == [1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_signal_during_a_flush_leaves_disk_and_memory_alike(tmp_path, monkeypatch, number):
     """Ctrl-C while a slow disk flushes an event: it takes effect once the event is a fact."""
     flush = os.fdatasync
-    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, signal.default_int_handler) for each in STOP_SIGNALS}
     try:
         made = MadeJournal(tmp_path)
         made.begin()
