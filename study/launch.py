@@ -263,6 +263,7 @@ def _launch(
             print_lines([line], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
+        journal.check_untouched()  # if another launch runs the study now, the exports are its own
         write_files(folder, scheduler.progress)
     except BaseException as error:
         note = None if isinstance(error, KeyboardInterrupt) else (str(error) or type(error).__name__).splitlines()[0]

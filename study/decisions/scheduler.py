@@ -99,6 +99,10 @@ class Scheduler:
             )
         )
 
+    def check_untouched(self) -> None:
+        """Raise ValueError if another launch runs the study now, or another process changed its journal."""
+        self._journal.check_untouched()
+
     def end_launch(self, status: LaunchStatus, note: str | None = None) -> None:
         """Write the end of the launch to the journal."""
         now, number = self._journal.now(), self.facts.launch_number

@@ -11,6 +11,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -87,7 +88,9 @@ class Driver(ABC):
             try:
                 self._run()
             finally:
-                remove_steps(self._folder)
+                with suppress(ValueError):  # the file is another launch's, which has taken the study over
+                    self.scheduler.check_untouched()
+                    remove_steps(self._folder)
 
     # ---- defined by each driver
 
@@ -181,12 +184,14 @@ class Driver(ABC):
 
         Raises:
             Stalled: if there was no progress for too long.
+            ValueError: if another launch runs the study now.
         """
         self._look_at_clock()
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
+        self.scheduler.check_untouched()
         if self._written != self.steps:
             self._written = dict(self.steps)
             write_steps(self._folder, self.steps.values())

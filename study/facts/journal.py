@@ -2,7 +2,7 @@
 
 The journal survives a power cut, because every event is synced to disk. A launch locks the journal, and updates a lease
 file every few seconds. On some network shares, other machines see only the lease file, not the lock. A launch stops if
-another process writes to the journal.
+another process writes to the journal or has taken the study over, and it deletes no lease but its own.
 """
 
 from __future__ import annotations
@@ -101,16 +101,16 @@ class StudyLock:
         Raises:
             ValueError: another launch runs the study, or the file system does not support locks.
         """
-        self._path = folder / LEASE
-        self.descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)  # of the journal
+        self._folder, self._path = folder, folder / LEASE
+        self.descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)  # of the journal
         try:
             is_locked = self._take_lock(folder)
             lease = read_lease(folder)
             if not is_locked or (lease is not None and self._is_alive(lease)):
                 holder = lease or "holder unknown"
                 raise ValueError(f"study {folder} is being run by another launch: {holder}; wait until it ends")
-            self._lease = msgspec.json.encode(Lease.for_this_process())
-            write_bytes(self._path, self._lease)
+            self._lease = Lease.for_this_process()
+            self._write_lease()
         except BaseException:
             os.close(self.descriptor)
             raise
@@ -162,16 +162,27 @@ class StudyLock:
     def _beat(self) -> None:
         while not self._is_over.wait(BEAT_SECONDS):
             with suppress(OSError):  # the disk is full or unreachable
+                if self.find_successor():
+                    return
                 if self._path.exists():
                     os.utime(self._path)
                 else:
-                    write_bytes(self._path, self._lease)
+                    self._write_lease()
+
+    def _write_lease(self) -> None:
+        write_bytes(self._path, msgspec.json.encode(self._lease))
+
+    def find_successor(self) -> Lease | None:
+        """Return the lease of a launch that has taken the study over, because this process seemed to have ended."""
+        lease = read_lease(self._folder)
+        return None if lease == self._lease else lease
 
     def release(self) -> None:
-        """Delete the lease file and release the lock."""
+        """Delete the lease file, unless it is another launch's, and release the lock."""
         self._is_over.set()
         self._thread.join()
-        self._path.unlink(missing_ok=True)
+        if self.find_successor() is None:
+            self._path.unlink(missing_ok=True)
         os.close(self.descriptor)
 
 
@@ -285,7 +296,7 @@ class Journal:
         return line + b"\n"
 
     def _write(self, content: bytes) -> None:
-        self._check_untouched()
+        self.check_untouched()
         try:
             written = os.write(self._descriptor, content)
             if written != len(content):
@@ -298,11 +309,13 @@ class Journal:
             raise
         self._size += written
 
-    def _check_untouched(self) -> None:
-        """Raise ValueError if another process changed, replaced or deleted the file.
+    def check_untouched(self) -> None:
+        """Raise ValueError if another launch runs the study now, or another process changed or deleted the file.
 
         A deleted file is restored before the error is raised.
         """
+        if successor := self._lock.find_successor():
+            raise ValueError(f"{self.folder} is now run by another launch: {successor}; this process stops writing")
         now = os.fstat(self._descriptor)
         if now.st_nlink and now.st_size != self._size:
             raise ValueError(f"{self._path}: another process has written to the file; this process stops writing")

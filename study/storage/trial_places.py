@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import os
 import re
 import shutil
 import sys
@@ -96,19 +95,20 @@ class TrialFolder:
 
     def __init__(self, folder: Path):
         """Use this folder; `work` creates it if it is missing."""
-        self._folder, self._lock, self._held = folder, folder / "trial.lock", 0
+        self._folder, self._lock, self._token = folder, folder / "trial.lock", uuid.uuid4().hex
 
     @contextmanager
     def work(self) -> Iterator[Path]:
         """Lock and yield the trial's folder, which contains the latest state if there is one.
 
-        If another process still holds the lock after `HELD_SECONDS`, this process takes the folder over. The parent
-        folder is not created, because a network share may be unmounted.
+        If another process still holds the lock after `HELD_SECONDS`, this process takes the folder over. The lock file
+        names its holder, because some network shares grant every lock. The parent folder is not created, because a
+        network share may be unmounted.
         """
         self._folder.mkdir(exist_ok=True)
         deadline = time.monotonic() + HELD_SECONDS
         while True:
-            with self._lock.open("wb") as lock:
+            with self._lock.open("ab") as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -116,7 +116,9 @@ class TrialFolder:
                         self._lock.unlink(missing_ok=True)  # the holder notices in `check_held`
                     time.sleep(0.1)
                     continue
-                self._held = os.fstat(lock.fileno()).st_ino
+                lock.truncate(0)
+                lock.write(self._token.encode())
+                lock.flush()
                 if self._is_held():  # false if another process has replaced the lock file
                     yield self._folder
                     return
@@ -134,7 +136,7 @@ class TrialFolder:
 
     def _is_held(self) -> bool:
         with suppress(FileNotFoundError):
-            return self._lock.stat().st_ino == self._held
+            return self._lock.read_text() == self._token
         return False
 
     def send_state(self, folder: Path, *, epoch: int) -> None:

@@ -7,13 +7,16 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
-from helpers.launches import WITHOUT_RAY, Launches
+from helpers.launches import WITHOUT_RAY, Launches, local_workers
 from helpers.places import PATIENCE_SECONDS
 from helpers.trials import check_as_alone
 
 from study.facts.events import read_events
+from study.facts.journal import LEASE
 from study.rebuild import OPTUNA
+from study.storage.trial_places import MARK
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--epochs", "6", *WITHOUT_RAY]
@@ -80,3 +83,37 @@ def test_exports_deleted_during_a_launch_change_nothing(tmp_path):
     assert "Traceback" not in study.printed()
     assert all(path.exists() for path in exports)
     assert set(check_as_alone(study.folder, tmp_path / "cache")) == {"completed"}
+
+
+def test_woken_launch_leaves_its_successor_alone_without_locks(tmp_path, monkeypatch):
+    """The first launch is frozen, as a suspended machine is; the second runs on a machine of another name."""
+    study = launches(tmp_path)
+    other_name = "import os, socket; socket.gethostname = lambda: os.environ['HOST']"
+    put_into_processes(f"{NO_LOCKS}\n{other_name}", tmp_path, monkeypatch)
+    monkeypatch.setenv("HOST", "first")
+    first = study.launch("--seeds", "2")
+    assert study.wait_for(1, first), study.printed()
+    frozen = [psutil.Process(first.pid), *local_workers(first.pid)]
+    try:
+        for process in frozen:
+            process.suspend()
+        monkeypatch.setenv("HOST", "second")
+        second = study.launch("--seeds", "2")
+        assert study.wait_for(1, second), study.printed()
+        lease, marks = (study.folder / LEASE).read_bytes(), find_marks(study.folder)
+        assert b"second" in lease and len(marks) == 2
+    finally:
+        for process in reversed(frozen):
+            process.resume()
+    assert first.wait(timeout=PATIENCE_SECONDS) == 2, study.printed()
+    assert f"is now run by another launch: process {second.pid} on second" in study.printed()
+    if second.poll() is None:
+        assert (study.folder / LEASE).read_bytes() == lease and find_marks(study.folder) == marks
+    study.finish(second)
+    assert set(check_as_alone(study.folder, tmp_path / "cache")) == {"completed"}
+    assert not (study.folder / LEASE).exists() and not find_marks(study.folder)
+
+
+def find_marks(folder: Path) -> set[Path]:
+    """The files by which workers recognise the folders of a launch."""
+    return {*folder.glob(f"*/{MARK}*")}

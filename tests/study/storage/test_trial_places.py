@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import filecmp
 import json
 import os
@@ -60,9 +61,12 @@ def test_the_newest_state_comes_back_whole_and_replaces_the_one_before(trial, tm
     assert len(states) == 1 and states[0].startswith("state-10-")
 
 
-def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch):
+@pytest.mark.parametrize("locks", [True, False])
+def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch, locks):
     """Both places stand for processes: a lock is of whoever has opened the file."""
     monkeypatch.setattr("study.storage.trial_places.HELD_SECONDS", 0.2)
+    if not locks:  # as on NFS that is mounted without them
+        monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     frozen, other = (open_place(trial_address(str(tmp_path), "key")) for _ in range(2))
     (tmp_path / "trials").mkdir()
     with frozen.work() as folder:
@@ -74,6 +78,9 @@ def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch
                 NotShared, match="is in use by another process, which assumed that this process had ended"
             ):
                 frozen.check_held(folder)
+        other.prune(ended(phase="confirm", status="completed"))
+        with pytest.raises(NotShared):  # so it cannot replace the model of the trial, which has ended
+            frozen.check_held(folder)
 
 
 def test_trial_is_waited_for_while_its_process_leaves(tmp_path):
