@@ -23,6 +23,7 @@ from types import FrameType
 import msgspec
 
 from study.facts.events import FILE, Event, is_json, utc_now
+from study.facts.journal_copy import check_not_lost, keep_copy
 from study.facts.plain_words import to_second
 from study.facts.study_facts import read_facts
 from study.own_packages import STOP_SIGNALS
@@ -251,9 +252,11 @@ class Journal:
         An incomplete last line is removed, with a warning.
 
         Raises:
-            ValueError: another launch runs the study, or a line is invalid (the message names file and line).
+            ValueError: another launch runs the study, lines are lost, or a line is invalid (the message names file and
+                line).
         """
         self.folder = folder
+        check_not_lost(folder)  # before the lock creates the file
         self._lock = StudyLock(folder)
         try:
             flush(folder)
@@ -261,6 +264,7 @@ class Journal:
             self._cut_torn_tail()
             self._size = os.fstat(self._descriptor).st_size
             self.facts = read_facts(folder)
+            keep_copy(folder)
         except BaseException:
             self._lock.release()
             raise
@@ -328,5 +332,8 @@ class Journal:
             )
 
     def close(self) -> None:
-        """Let other launches run the study."""
+        """Copy the journal, unless another process changed it, and let other launches run the study."""
+        with suppress(OSError, ValueError):  # the copy of the start remains
+            self.check_untouched()
+            keep_copy(self.folder)
         self._lock.release()

@@ -39,6 +39,7 @@ from study.facts.events import (
     TrialStarted,
     read_lines,
 )
+from study.facts.journal_copy import check_not_lost
 from study.facts.record import Phase, Record
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.configuration import AtLeastOne, Count
@@ -52,8 +53,10 @@ def read_facts(folder: Path) -> StudyFacts:
     """Compute the state of a study from the journal in its folder; nothing is written.
 
     Raises:
-        ValueError: a line of the journal is invalid; the message names file, line and field.
+        ValueError: the journal was deleted, emptied or cut, or a line is invalid (the message names file, line and
+            field).
     """
+    check_not_lost(folder)
     facts, is_collected = StudyFacts(), gc.isenabled()
     gc.disable()  # reading leaves no garbage, and collection would take a fifth of the time
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from study.facts.events import FILE, BaseEvent, EventReader
+from study.facts.journal_copy import COPY
 
 
 def edit_events(study: Path, kind: type[BaseEvent], change: Callable[[dict], object], *, number: int = 0) -> None:
@@ -22,7 +23,8 @@ def edit_events(study: Path, kind: type[BaseEvent], change: Callable[[dict], obj
 
 
 def write_events(study: Path, lines: Iterable[bytes]) -> None:
-    """Writes the journal with these lines."""
+    """Writes the journal with these lines, which may be fewer than its copy has."""
+    (study / COPY).unlink(missing_ok=True)
     (study / FILE).write_bytes(b"".join(line + b"\n" for line in lines))
 
 

@@ -96,6 +96,9 @@ class MadeJournal(Journal):
         for event in events:
             self._append_one(event)
 
+    def check_untouched(self) -> None:
+        """No other process writes it."""
+
     def _append_one(self, event: Event) -> None:
         self.events.append(event)
         if self.folder is not None:
@@ -121,6 +124,7 @@ class MadeJournal(Journal):
         pid: int | None = None,
         max_gpu_hours: float | None = None,
         storage: str | None = None,
+        area: str | None = None,
         plan: ResolvedPlan | None = None,
         code: dict[str, Any] | None = None,
     ) -> None:
@@ -135,6 +139,8 @@ class MadeJournal(Journal):
             **({"versions": {}, "git_commit": None, "code_digest": ""} | (code or {})),
             max_gpu_hours=max_gpu_hours,
             storage=storage,
+            area=area,
+            folder=str(self.folder) if area else None,
             plan=plan or self._plan_of_folder(),
         )
 

@@ -28,6 +28,7 @@ from study.facts.events import (
     read_events,
 )
 from study.facts.journal import Journal
+from study.facts.journal_copy import COPY
 from study.facts.plain_words import clock
 from study.facts.study_facts import read_facts
 from study.launch import plan_file
@@ -48,6 +49,7 @@ def study_folder(folder: Path, *, events: int | None = None) -> Path:
 
 
 def write_journal(folder: Path, lines: Iterable[bytes]) -> None:
+    (folder / COPY).unlink(missing_ok=True)
     (folder / "events.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
 
 

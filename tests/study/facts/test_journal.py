@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -17,7 +18,8 @@ from helpers.journals import MadeJournal, failure_of, report_of, reported, row_o
 from msgspec.structs import replace
 
 from study.facts.events import LaunchEnded, SearchClosed, TrialRetried, read_events
-from study.facts.journal import Journal, Lease, find_lock_holder
+from study.facts.journal import LEASE, Journal, Lease, find_lock_holder
+from study.facts.journal_copy import COPY
 from study.facts.study_facts import read_facts
 from study.own_packages import STOP_SIGNALS
 from trainables.atomic_files import write_json
@@ -50,10 +52,12 @@ def test_a_cut_at_any_byte_loses_at_most_the_event_being_written(tmp_path):
     whole = written(tmp_path, 1, 2)
     first = whole.index(b"\n") + 1
     (tmp_path / "events.jsonl").write_bytes(whole[:-1])
+    (tmp_path / COPY).unlink()  # it has only lines that no power cut can take
     written(tmp_path, 3)
     assert numbers(tmp_path) == [1, 2, 3]
     for length in range(first, len(whole) - 1):
         (tmp_path / "events.jsonl").write_bytes(whole[:length])
+        (tmp_path / COPY).unlink(missing_ok=True)
         if length == first:
             written(tmp_path, 3)
         else:
@@ -187,6 +191,133 @@ def test_file_system_without_locks_is_named(tmp_path, monkeypatch):
         ValueError, match=r"is on \w+ at /\S*, which cannot lock files \(Function not implemented\); choose "
     ):
         Journal(tmp_path)
+
+
+@pytest.fixture
+def woken(tmp_path, no_locks, silent_soon, monkeypatch):
+    """The journal of a process on another machine that was frozen, and whose lease therefore became old."""
+    monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 3600.0)
+    with monkeypatch.context() as elsewhere:
+        there = replace(Lease.for_this_process(), host="elsewhere")
+        elsewhere.setattr(Lease, "for_this_process", lambda: there)
+        return Journal(tmp_path)
+
+
+def test_woken_process_keeps_the_lease_of_its_successor_and_stops_writing(tmp_path, woken):
+    successor = Journal(tmp_path)
+    lease, before = (tmp_path / LEASE).read_bytes(), (tmp_path / LEASE).stat().st_mtime_ns
+    with pytest.raises(ValueError, match=f"is now run by another launch: process {os.getpid()} on .*; this process"):
+        woken.append(counted(woken, 1))
+    woken.close()
+    assert (tmp_path / LEASE).read_bytes() == lease and (tmp_path / LEASE).stat().st_mtime_ns == before
+    successor.append(counted(successor, 2))
+    successor.close()
+    assert numbers(tmp_path) == [2] and not (tmp_path / LEASE).exists()
+
+
+def test_woken_process_does_not_beat_for_its_successor(tmp_path, woken, monkeypatch):
+    monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 3600.0)
+    successor = Journal(tmp_path)
+    os.utime(tmp_path / LEASE, (0, 0))
+    monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 0.01)
+    woken._lock._beat()  # returns, because the lease is another's
+    assert (tmp_path / LEASE).stat().st_mtime == 0
+    woken.close()
+    successor.close()
+
+
+def test_woken_process_leaves_the_copy_of_its_successor(tmp_path, woken):
+    woken.append(counted(woken, 1))
+    successor = Journal(tmp_path)
+    successor.append(counted(successor, 2))
+    successor.close()
+    woken.close()
+    assert (tmp_path / COPY).read_bytes() == (tmp_path / "events.jsonl").read_bytes()
+    assert numbers(tmp_path) == [1, 2]
+
+
+def cut_journal(path: Path) -> None:
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
+
+
+@pytest.mark.parametrize(
+    ("lose", "fault"),
+    [
+        (Path.unlink, "is missing, and its copy has 3 more lines"),
+        (lambda path: path.write_bytes(b""), "is empty, and its copy has 3 more lines"),
+        (cut_journal, "was cut, and its copy has 2 more lines"),
+    ],
+    ids=["deleted", "emptied", "cut"],
+)
+def test_lost_lines_are_refused_with_the_command_that_restores_them(tmp_path, lose, fault):
+    journal = tmp_path / "events.jsonl"
+    whole = written(tmp_path, 1, 2, 3)
+    lose(journal)
+    for read in (Journal, read_facts):
+        with pytest.raises(ValueError, match=f"^{journal} {fault}; to restore it: cp ") as refused:
+            read(tmp_path)
+    subprocess.run(re.search("(cp [^;]+);", str(refused.value))[1], shell=True, check=True)
+    assert journal.read_bytes() == whole
+    lose(journal)
+    (tmp_path / COPY).unlink()  # as the message allows
+    written(tmp_path, 4)
+    assert numbers(tmp_path)[-1] == 4
+
+
+@pytest.mark.parametrize("result", ["predictions/k.npz", "trials/k/state.pt", "records.jsonl"])
+@pytest.mark.parametrize("is_emptied", [True, False])
+def test_results_without_journal_and_copy_are_refused(tmp_path, result, is_emptied):
+    (tmp_path / "predictions").mkdir()
+    (tmp_path / "trials").mkdir()
+    written(tmp_path)  # a launch that was killed before its first line may leave all this
+    (tmp_path / result).parent.mkdir(exist_ok=True)
+    (tmp_path / result).touch()
+    if not is_emptied:
+        (tmp_path / "events.jsonl").unlink()
+    lack, named = "empty" if is_emptied else "missing", result.removesuffix("/state.pt")
+    fault = f"is {lack}, but the study has results, such as {named}"
+    for read in (Journal, read_facts):
+        with pytest.raises(ValueError, match=f"{fault}.*; restore the file from a backup"):
+            read(tmp_path)
+    assert (tmp_path / "events.jsonl").exists() == is_emptied
+
+
+def test_journal_is_copied_at_the_start_and_at_the_end(tmp_path):
+    journal = Journal(tmp_path)
+    assert not (tmp_path / COPY).exists()
+    journal.append(counted(journal, 1))
+    journal.close()
+    first = (tmp_path / COPY).read_bytes()
+    assert first == (tmp_path / "events.jsonl").read_bytes()
+    (tmp_path / COPY).unlink()  # as if the launch had been killed
+    journal = Journal(tmp_path)
+    journal.append(counted(journal, 2))
+    assert (tmp_path / COPY).read_bytes() == first
+
+
+def test_journal_emptied_in_use_is_not_copied(tmp_path):
+    journal = Journal(tmp_path)
+    journal.append(counted(journal, 1))
+    journal.close()
+    copy = (tmp_path / COPY).read_bytes()
+    journal = Journal(tmp_path)
+    (tmp_path / "events.jsonl").write_bytes(b"")
+    journal.close()
+    assert (tmp_path / COPY).read_bytes() == copy
+
+
+@pytest.mark.parametrize("mask", [0o002, 0o022, 0o077])
+def test_journal_copy_and_lease_follow_the_umask(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        journal = Journal(tmp_path)
+        journal.append(counted(journal, 1))
+        modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("events.jsonl", LEASE)}
+        journal.close()
+    finally:
+        os.umask(before)
+    modes[COPY] = (tmp_path / COPY).stat().st_mode & 0o777
+    assert set(modes.values()) == {0o666 & ~mask}, modes
 
 
 def test_nothing_is_added_to_lines_of_another_process(tmp_path):
