@@ -63,7 +63,7 @@ from study.screen import (
     show_waiting,
 )
 from study.storage.addresses import join, make_writable, masked, resolve_storage_address
-from study.storage.trial_places import choose_storage
+from study.storage.trial_places import StudyStorage, choose_storage
 from study.winners import list_decided
 from trainables import method_files
 from trainables.data.tasks import trainable_tasks
@@ -152,7 +152,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
                 stack.enter_context(ray_cluster(options.address))  # if this fails, no file has been created
                 _measure_resources(options)
         if options.storage and study.earlier is None:
-            make_writable(join(resolve_storage_address(options.storage), "trials"))
+            make_writable(resolve_storage_address(options.storage))
         make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
         study = _as_locked(study, is_continued=options.continue_study is not None)
@@ -169,11 +169,11 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             journal.facts.check_unscored()
         storage = choose_storage(None if is_over else options.storage, folder, journal.facts)
         if not is_over:
-            make_writable(join(storage, "trials"))
+            make_writable(join(storage.address, "trials"))
         notes = list_plan_notes(study, options, journal.facts, launched=arms)
         _keep_plan(study, code, is_over=is_over)
         print_lines(notes, sys.stderr)
-        end_unsettled(scheduler, storage=storage, folder=folder)
+        end_unsettled(scheduler, storage=storage.address, folder=folder)
         if is_over:
             print_lines(_describe_finished(scheduler, folder), sys.stderr)
             is_exported = all((folder / name).exists() for name in EXPORTS)
@@ -245,14 +245,21 @@ def command_line() -> str:
 
 
 def _launch(
-    scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
+    scheduler: Scheduler, journal: Journal, folder: Path, storage: StudyStorage, options: LaunchOptions, *, until: float
 ) -> None:
     """Run trials until all have ended, until Ctrl-C, or until the monotonic clock reaches `until`.
 
     Record the end of the launch in the journal, and write the exports.
     """
-    elsewhere = None if storage == str(folder.resolve()) else storage
-    scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
+    own = str(folder.resolve())
+    scheduler.begin_launch(
+        command=command_line(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        storage=None if storage.place == own else storage.place,
+        area=storage.area,
+        folder=own if storage.area else None,
+    )
     uri = options.tracking_uri or ""  # "": the study's default store
     try:
         scheduler.reopen_failed(asked=options.retry_failed)
@@ -262,7 +269,7 @@ def _launch(
             line = f"{masked(uri)} does not answer ({reason}); the study runs, and MLflow receives its runs later"
             print_lines([line], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
-        status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
+        status, note = _run_trials(scheduler, journal, folder, storage.address, options, until=until)
         journal.check_untouched()  # if another launch runs the study now, the exports are its own
         write_files(folder, scheduler.progress)
     except BaseException as error:

@@ -79,7 +79,16 @@ class Scheduler:
         self._proposals = {arm.name: Proposals(arm, sampler=plan.asked.sampler) for arm in plan.arms}
         self._handed_out: set[str] = set()  # keys of trials that run in this launch
 
-    def begin_launch(self, *, command: str, host: str, pid: int, storage: str | None = None) -> None:
+    def begin_launch(
+        self,
+        *,
+        command: str,
+        host: str,
+        pid: int,
+        storage: str | None = None,
+        area: str | None = None,
+        folder: str | None = None,
+    ) -> None:
         """Write the start of a launch to the journal; `storage` is None if trials write into the study's folder."""
         self._journal.append(
             LaunchBegan(
@@ -95,6 +104,8 @@ class Scheduler:
                 included=self.provenance.included or UNSET,
                 max_gpu_hours=self.progress.max_gpu_hours,
                 storage=storage,
+                area=area,
+                folder=folder,
                 plan=self.plan,
             )
         )

@@ -65,6 +65,8 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     code_digest: str  # of the training code
     max_gpu_hours: NotNegative | None = None  # None: no limit
     storage: str | None = None  # place of the trials' states and models; None: the study's folder
+    area: str | None = None  # folder of this study alone in `storage`; None: `storage` itself
+    folder: str | None = None  # path of the study's folder, from which a copy of the study differs; None: no area
     plan: ResolvedPlan  # includes what earlier launches requested
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
 

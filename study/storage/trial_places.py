@@ -1,5 +1,6 @@
 """The files of trials in a study's storage: states of running trials, models and predictions of ended trials.
 
+Each study has a storage of its own: its folder, or its area, which is a folder of this study alone under `--storage`.
 If the storage is a folder that all nodes share, a trial works directly in a subfolder. If the storage is a URI, a trial
 works in a temporary folder of its node, and uploads
 
@@ -21,6 +22,7 @@ import fcntl
 import functools
 import re
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -29,12 +31,14 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
+from study.facts.events import FILE, LaunchBegan
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts
+from study.plans.resolved_plan import digest
 from study.storage.addresses import (
     exists,
     is_uri,
@@ -338,38 +342,89 @@ def locate_model(record: Record, folder: Path) -> Record:
 # without the share, the same path is a folder on the node's own disk.
 
 
-def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> str:
+class StudyStorage(NamedTuple):
+    """The storage of a study. Studies that share a `--storage` have an area each, and touch only their own files."""
+
+    place: str  # --storage, or the study's folder
+    area: str | None = None  # folder of this study alone in `place`; None: `place` itself, as in the study's folder
+
+    @property
+    def address(self) -> str:
+        """The path or URI of the folder that contains `trials`."""
+        return join(self.place, self.area) if self.area else self.place
+
+
+def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> StudyStorage:
     """Choose the storage of a launch: --storage, or the storage of the last launch, or the study's folder.
 
-    If the storage of the last launch is used, it is printed on stderr.
+    A study keeps its area. A study that began under an earlier version may have no area, and then keeps its storage. A
+    copy of a study gets an area of its own. If the storage of the last launch is used, it is printed on stderr.
 
     Raises:
         ValueError: if states of unfinished trials are in the last launch's storage, but not in --storage.
     """
-    last = facts.last_launch
-    before = (last.began.storage if last else None) or str(folder.resolve())
-    if requested is None:
-        if last and last.began.storage:
-            print(f"--storage is {before}, as in the last launch", file=sys.stderr)
+    own = str(folder.resolve())
+    began = facts.last_launch.began if facts.last_launch else None
+    before = StudyStorage(began.storage, began.area) if began and began.storage else StudyStorage(own)
+    place = before.place if requested is None else resolve_storage_address(requested)
+    if requested is None and place != own:
+        print(f"--storage is {place}, as in the last launch", file=sys.stderr)
+    if place == own:
+        chosen = StudyStorage(own)
+    elif original := _find_original(folder, began):
+        chosen = StudyStorage(place, _name_area(folder, uuid.uuid4().hex))
+        line = f"this study is a copy of {original}, whose files in {before.address} stay as they are"
+        print(f"{line}; the copy's unfinished trials restart in {chosen.address}", file=sys.stderr)
+        return chosen
+    elif place == before.place:
         return before
-    storage = resolve_storage_address(requested)
-    if storage != before:
-        _check_states(storage, before, facts)
-    return storage
+    else:
+        chosen = StudyStorage(place, before.area or _name_area(folder, _identify(facts)))
+    if chosen != before:
+        _check_states(chosen, before, facts)
+    return chosen
 
 
-def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
+def _name_area(folder: Path, identity: str) -> str:
+    """Name the folder of a study in a storage, with characters that are safe in any path and URI."""
+    return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', folder.resolve().name)[:80]}-{digest(identity)}"
+
+
+def _identify(facts: StudyFacts) -> str:
+    """Return a text that no other study has, and that is always the same for a study that has been launched."""
+    if first := facts.launches.get(1):
+        return f"{first.began.time} {first.began.host} {first.began.pid}"
+    return uuid.uuid4().hex
+
+
+def _find_original(folder: Path, began: LaunchBegan | None) -> Path | None:
+    """Find the study of which the study in `folder` is a copy; None if it is no copy, or the original is gone."""
+    if began is None or began.folder is None:
+        return None
+    original, journals = Path(began.folder), (folder / FILE, Path(began.folder) / FILE)
+    try:
+        if journals[0].samefile(journals[1]):
+            return None
+        first, other = (journal.open("rb") for journal in journals)
+        with first, other:
+            return original if first.readline() == other.readline() else None
+    except OSError:
+        return None
+
+
+def _check_states(chosen: StudyStorage, before: StudyStorage, facts: StudyFacts) -> None:
     saved = [trial for trial in facts.under_way.values() if trial.epochs]
-    absent = [trial for trial in saved if not open_place(trial_address(storage, trial.key)).has_work()]
-    remaining = [trial for trial in absent if open_place(trial_address(before, trial.key)).has_work()]
+    absent = [trial for trial in saved if not open_place(trial_address(chosen.address, trial.key)).has_work()]
+    remaining = [trial for trial in absent if open_place(trial_address(before.address, trial.key)).has_work()]
     if remaining:
         raise ValueError(
-            f"--storage is {storage}, but the states of {len(remaining)} unfinished trials are in {before}; allowed: "
-            f"--storage {before}, or first copy the old `trials` folder to the new storage"
+            f"--storage is {chosen.place}, but the states of {len(remaining)} unfinished trials are in "
+            f"{before.address}; allowed: --storage {before.place}, or first copy the folder `trials` there to "
+            f"{chosen.address}"
         )
     if absent:
         print(
-            f"the states of {len(absent)} unfinished trials are missing from {before}: these trials restart",
+            f"the states of {len(absent)} unfinished trials are missing from {before.address}: these trials restart",
             file=sys.stderr,
         )
 
@@ -378,23 +433,26 @@ def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
 def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
     """Write a mark (an empty file) to each folder that workers write to; yield the paths or URIs of the marks.
 
-    Marks left by killed launches are deleted.
+    Marks left by killed launches of this study are deleted. Those of other studies in the same place stay.
 
     Raises:
         ValueError: if a mark cannot be written.
     """
     places = [join(storage, "trials"), *([] if is_uri(storage) else [str(folder / "predictions")])]
-    marks = tuple(join(place, f"{MARK}{uuid.uuid4().hex}") for place in places)
+    prefix = f"{MARK}{digest([socket.gethostname(), str(folder.resolve())])}-"
+    marks = tuple(join(place, f"{prefix}{uuid.uuid4().hex}") for place in places)
     try:
         for place, mark in zip(places, marks, strict=True):
             with one_line_errors(f"{place} cannot be written"):
-                _delete_all(place)
+                for name in _list_names(place):
+                    if name.startswith(prefix):
+                        _delete(join(place, name))
                 _write(mark)
         yield marks
     finally:
-        for place in places:
+        for mark in marks:
             with suppress(OSError):
-                _delete_all(place)
+                _delete(mark)
 
 
 def check_marks(marks: Sequence[str]) -> None:
@@ -421,15 +479,19 @@ def _write(mark: str) -> None:
     files.open_output_stream(path).close()
 
 
-def _delete_all(place: str) -> None:
-    """Delete all marks of launches in a folder or under a URI."""
-    if not is_uri(place):
-        for mark in Path(place).glob(f"{MARK}*"):
-            mark.unlink()
+def _delete(mark: str) -> None:
+    if not is_uri(mark):
+        Path(mark).unlink()
         return
+    files, path = open_uri(mark)
+    files.delete_file(path)
+
+
+def _list_names(place: str) -> list[str]:
+    """List the names of the files and folders in a folder or under a URI; [] if it does not exist."""
+    if not is_uri(place):
+        return [path.name for path in Path(place).glob("*")]
     from pyarrow.fs import FileSelector
 
     files, path = open_uri(place)
-    for info in files.get_file_info(FileSelector(path, allow_not_found=True)):
-        if info.base_name.startswith(MARK):
-            files.delete_file(info.path)
+    return [info.base_name for info in files.get_file_info(FileSelector(path, allow_not_found=True))]

@@ -183,9 +183,9 @@ class FaultyStudy:
 
     def _damage_state(self) -> bool:
         """After the workers are gone: a trial that ends takes its state away."""
-        if not any(self.storage.glob("trials/*/state.pt")) or not self._kill():
+        if not any(self.storage.glob("*/trials/*/state.pt")) or not self._kill():
             return False
-        states = sorted(self.storage.glob("trials/*/state.pt"))
+        states = sorted(self.storage.glob("*/trials/*/state.pt"))
         for state in states:
             state.write_bytes(state.read_bytes()[: self.random.randrange(1000)])
         return bool(states)
@@ -254,7 +254,7 @@ class FaultyStudy:
 def unfinished_models(folder: Path, storage: Path) -> list[Path]:
     """Of trials that are not over."""
     trials = read_facts(folder).under_way
-    return [model for key in trials for model in storage.glob(f"trials/{key}/model-epoch-*")]
+    return [model for key in trials for model in storage.glob(f"*/trials/{key}/model-epoch-*")]
 
 
 def run_faulty(

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from helpers.places import PATIENCE_SECONDS
 
-from study.storage.trial_places import TrialPlace
+from study.facts.study_facts import read_facts
+from study.storage.trial_places import StudyStorage, TrialPlace
 
 
 def send(place: TrialPlace, *, epoch: int) -> None:
@@ -59,3 +60,9 @@ def _make_bucket(url: str, server: subprocess.Popen) -> None:
             assert server.poll() is None
             time.sleep(0.1)
     raise TimeoutError(url)
+
+
+def address_of(folder: Path) -> str:
+    """Where the last launch of a study kept its trials: its own area in a storage that studies share."""
+    began = read_facts(folder).last_launch.began
+    return StudyStorage(began.storage or str(folder), began.area).address

@@ -28,7 +28,7 @@ from study.storage.addresses import check_tracking_address, small_object
         ("file:///path?x=1", "--storage has the parameter 'x'; allowed parameters: none"),
         ("file://runs/here", "--storage is file://runs/here; allowed: file:///PATH, from the root"),
         ("s3:///path", "--storage is s3:///path; allowed: s3://BUCKET/PATH"),
-        ("file:///proc/nowhere", "file:///proc/nowhere/trials cannot be written: "),
+        ("file:///proc/nowhere", "file:///proc/nowhere cannot be written: "),
     ],
 )
 def test_storage_that_cannot_be_is_refused_in_one_line_and_nothing_is_made(tmp_path, capsys, storage, message):

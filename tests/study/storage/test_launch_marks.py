@@ -35,6 +35,25 @@ def test_the_marks_of_a_killed_launch_are_of_no_use_and_deleted(storage, tmp_pat
             check_marks(before)
 
 
+def test_launch_leaves_the_marks_of_another_study_in_place(storage, tmp_path):
+    """Two studies of an earlier version share a storage without areas, from its start to its end."""
+    (tmp_path / "other" / "predictions").mkdir(parents=True)
+    with launch_marks(storage, tmp_path / "study") as marks:
+        with launch_marks(storage, tmp_path / "other") as others:
+            check_marks(marks)
+            check_marks(others)
+        check_marks(marks)
+
+
+def test_woken_launch_leaves_the_marks_of_its_successor(storage, tmp_path):
+    frozen = launch_marks(storage, tmp_path / "study")
+    frozen.__enter__()
+    with launch_marks(storage, tmp_path / "study") as marks:
+        frozen.__exit__(None, None, None)
+        check_marks(marks)
+    assert files_under(tmp_path) == []
+
+
 def test_another_folder_at_the_same_path_is_told_whatever_lies_in_it(storage, tmp_path):
     with launch_marks(storage, tmp_path / "study") as marks:
         (tmp_path / "storage").rename(tmp_path / "mounted elsewhere")

@@ -17,7 +17,7 @@ from helpers.edited_studies import write_events
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.made_studies import record
 from helpers.places import PATIENCE_SECONDS, ROOT
-from helpers.storages import files_under, free_port, s3_server, send
+from helpers.storages import address_of, files_under, free_port, s3_server, send
 
 from study.facts.events import EpochReported, TrialEnded, read_events
 from study.facts.study_facts import read_facts
@@ -79,7 +79,7 @@ def test_a_study_under_a_uri_finds_what_one_in_a_folder_finds(in_folder, under_u
     confirmed = [row for row in read_facts(under_uri).records if row.phase == "confirm"]
     assert files_under(under_uri / "predictions") == sorted(f"{row.key}.npz" for row in confirmed)
     assert all(row.model and row.model.startswith("file://") and model_exists(row.model) for row in confirmed)
-    models = {str(Path(name).parent) for name in files_under(under_uri.parent / "bucket")}
+    models = {str(Path(name).parent) for name in files_under(area_of(under_uri))}
     assert models == {f"trials/{row.key}/model-epoch-{row.epoch}" for row in confirmed}
 
 
@@ -91,8 +91,13 @@ def cut_before_the_end_of_the_last_trial(under_uri: Path, folder: Path) -> str:
     last = max(number for number, event in enumerate(read_events(folder)) if isinstance(event, TrialEnded))
     key = read_events(folder)[last].key
     write_events(folder, lines[:last])
-    (folder / "predictions" / f"{key}.npz").rename(folder.parent / "bucket" / "trials" / key / "predictions.npz")
+    (folder / "predictions" / f"{key}.npz").rename(area_of(folder) / "trials" / key / "predictions.npz")
     return key
+
+
+def area_of(folder: Path) -> Path:
+    """The folder in `bucket` with the study's trials."""
+    return Path(address_of(folder).removeprefix("file://"))
 
 
 @pytest.mark.slow
@@ -151,15 +156,15 @@ def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder,
         first.kill()
         first.wait()
     under_way = {event.key for event in read_events(folder) if isinstance(event, EpochReported)}
-    assert all(exists(trial_address(storage, key)) for key in under_way)
+    assert all(exists(trial_address(address_of(folder), key)) for key in under_way)
     done = run(folder, *stored)
     assert done.returncode == 0, done.stderr
     assert results(folder) == results(in_folder)
     confirmed = [row for row in read_facts(folder).records if row.phase == "confirm"]
     assert files_under(folder / "predictions") == sorted(f"{row.key}.npz" for row in confirmed)
     for row in confirmed:
-        assert row.model == join(storage, f"trials/{row.key}/model-epoch-{row.epoch}")
-        assert model_exists(row.model) and not exists(join(storage, f"trials/{row.key}/predictions.npz"))
+        assert row.model == join(address_of(folder), f"trials/{row.key}/model-epoch-{row.epoch}")
+        assert model_exists(row.model) and not exists(join(address_of(folder), f"trials/{row.key}/predictions.npz"))
 
 
 def wait_for_epochs(folder: Path, count: int, process: subprocess.Popen) -> None:

@@ -1,5 +1,6 @@
 """Which storage a launch goes on with: pytest tests/study/storage/test_study_storage.py"""
 
+import re
 import shutil
 
 import pytest
@@ -7,51 +8,92 @@ from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study
 
 from study import launch
+from study.facts.study_facts import read_facts
 from study.launch import run_study
 from study.opened_study import prepare
 from study.plans.plan_file import require_plan
-from study.storage.trial_places import choose_storage
+from study.storage.trial_places import StudyStorage, choose_storage, trial_address
 
 
-@pytest.fixture
-def study(tmp_path):
-    """A study whose one trial has a state in another storage than its folder."""
+@pytest.fixture(params=[None, "study-1a"], ids=["without an area", "with an area"])
+def study(request, tmp_path):
+    """A study whose one trial has a state in another storage than its folder; an earlier version knew no areas."""
     journal = MadeJournal(tmp_path / "study")
-    journal.begin(storage=str(tmp_path / "states"))
+    journal.begin(storage=str(tmp_path / "states"), area=request.param)
     journal.start("k")
     journal.epoch("k", 1, 0.5)
-    (tmp_path / "states" / "trials" / "k").mkdir(parents=True)
-    (tmp_path / "states" / "trials" / "k" / "state.pt").write_bytes(b"state")
+    trial = tmp_path / "states" / (request.param or "") / "trials" / "k"
+    trial.mkdir(parents=True)
+    (trial / "state.pt").write_bytes(b"state")
     return journal
 
 
+def storage_of(study, requested=None):
+    return choose_storage(requested and str(requested), study.folder, study.facts)
+
+
 def test_without_a_word_it_is_that_of_the_last_launch_and_is_said(study, tmp_path, capsys):
-    assert choose_storage(None, study.folder, study.facts) == str(tmp_path / "states")
+    assert storage_of(study) == StudyStorage(str(tmp_path / "states"), study.events[0].area)
     assert f"--storage is {tmp_path / 'states'}, as in the last launch" in capsys.readouterr().err
+
+
+def test_asked_for_again_it_is_the_same(study, tmp_path, capsys):
+    assert storage_of(study, tmp_path / "states") == StudyStorage(str(tmp_path / "states"), study.events[0].area)
+    assert capsys.readouterr().err == ""
 
 
 def test_the_default_is_the_studys_folder_wherever_that_is(tmp_path, capsys):
     journal = MadeJournal(tmp_path / "moved")
-    assert choose_storage(None, journal.folder, journal.facts) == str(tmp_path / "moved")
+    assert storage_of(journal) == StudyStorage(str(tmp_path / "moved"))
     journal.begin()
-    assert choose_storage(None, journal.folder, journal.facts) == str(tmp_path / "moved")
+    assert storage_of(journal) == StudyStorage(str(tmp_path / "moved"))
+    assert storage_of(journal, tmp_path / "moved") == StudyStorage(str(tmp_path / "moved"))
     assert capsys.readouterr().err == ""
 
 
 def test_another_without_the_states_of_trials_under_way_is_refused(study, tmp_path):
-    with pytest.raises(ValueError, match=r"the states of 1 unfinished trials are in .*/states; allowed: --storage "):
-        choose_storage(str(tmp_path / "other"), study.folder, study.facts)
+    with pytest.raises(ValueError, match=r"the states of 1 unfinished trials are in .*/states.*; allowed: --storage "):
+        storage_of(study, tmp_path / "other")
 
 
 def test_another_to_which_the_states_were_copied_is_taken(study, tmp_path):
-    shutil.copytree(tmp_path / "states", tmp_path / "other")
-    assert choose_storage(str(tmp_path / "other"), study.folder, study.facts) == str(tmp_path / "other")
+    with pytest.raises(ValueError, match="first copy the folder `trials` there to ") as refused:
+        storage_of(study, tmp_path / "other")
+    target = str(refused.value).rpartition(" to ")[2]
+    shutil.copytree(tmp_path / "states" / (study.events[0].area or ""), target)
+    chosen = storage_of(study, tmp_path / "other")
+    assert chosen.place == str(tmp_path / "other") and chosen.address == target
+    assert chosen.area == (study.events[0].area or chosen.area)
 
 
 def test_states_that_are_nowhere_any_more_are_told(study, tmp_path, capsys):
     shutil.rmtree(tmp_path / "states")
-    assert choose_storage(str(tmp_path / "other"), study.folder, study.facts) == str(tmp_path / "other")
+    assert storage_of(study, tmp_path / "other").place == str(tmp_path / "other")
     assert "the states of 1 unfinished trials are missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("storage", ["{}/states", "file://{}/states", "s3://bucket/states?region=eu-west-1"])
+def test_studies_that_share_a_storage_have_an_area_each(tmp_path, storage):
+    names = ["a/one", "b/one", "two", "b/näme with? #%"]
+    chosen = [storage_of(MadeJournal(tmp_path / name), storage.format(tmp_path)) for name in names]
+    assert len({each.address for each in chosen}) == len(names)
+    assert {each.place for each in chosen} == {storage.format(tmp_path)}
+    assert [re.fullmatch("[a-z-]+-[0-9a-f]{16}", each.area)[0].rpartition("-")[0] for each in chosen] == [
+        *("one", "one", "two", "n-me-with-")
+    ]
+    assert trial_address(chosen[2].address, "k").partition("?")[0].endswith(f"/states/{chosen[2].area}/trials/k")
+
+
+def test_copy_of_a_study_leaves_the_storage_of_the_original_alone(tmp_path, capsys):
+    study = MadeJournal(tmp_path / "study")
+    study.begin(storage=str(tmp_path / "states"), area="study-1a")
+    shutil.copytree(study.folder, tmp_path / "copy")
+    facts = read_facts(tmp_path / "copy")
+    chosen = choose_storage(None, tmp_path / "copy", facts)
+    assert chosen.place == str(tmp_path / "states") and chosen.area.startswith("copy-")
+    assert f"this study is a copy of {study.folder}, whose files in " in capsys.readouterr().err
+    shutil.rmtree(study.folder)  # then the study was moved
+    assert choose_storage(None, tmp_path / "copy", facts).area == "study-1a"
 
 
 def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):
