@@ -4,11 +4,16 @@ The format number of a plan is in `plan.json`. In `events.jsonl`, each `launch_b
 of that launch. If a newer version of this package continues a study, the file contains two formats. The first released
 format is 2. A new field with a default value keeps the format number. If a field is renamed, removed or changes its
 meaning, increase `FORMAT` and add a `Step` from the previous format. tests/study/test_formats.py checks each format.
+
+The last field of a line is a checksum of the other fields, so that a damaged number is noticed. Journals of older
+versions have lines without it.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +45,7 @@ Reopening = Literal["asked", "code", "versions"]
 Cause = Literal["machine", "node", "preemption", "memory", "method"]
 TRACEBACK_CHARACTERS = 4_000
 _LAUNCH = b'{"event":"launch_began"'  # first bytes of a `launch_began` line
+_CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}\s*$')  # the end of a line
 
 
 def _snake_case(name: str) -> str:
@@ -346,6 +352,26 @@ _REPAIR = (
 )
 
 
+def add_checksum(line: bytes) -> bytes:
+    """Add the checksum of an event in JSON as its last field."""
+    return b'%b,"crc32":"%08x"}' % (line[:-1], zlib.crc32(line))
+
+
+def remove_checksum(line: bytes, *, where: str) -> bytes:
+    """Check and remove the checksum of a line; return a line without a checksum unchanged.
+
+    Raises:
+        ValueError: the line does not match its checksum; the message begins with `where`.
+    """
+    found = _CHECKSUM.search(line)
+    if found is None:
+        return line
+    plain = line[: found.start()] + b"}"
+    if zlib.crc32(plain) != int(found[1], 16):
+        raise ValueError(f"{where}: the line was damaged or edited, because it does not match its checksum; {_REPAIR}")
+    return plain
+
+
 class EventReader(Reader):
     """A reader of the lines of one journal. The lines must be read in order.
 
@@ -359,6 +385,7 @@ class EventReader(Reader):
 
     def read(self, line: bytes, *, where: str) -> Event:
         """Parse a line of any supported format; error messages begin with `where`, the file and line number."""
+        line = remove_checksum(line, where=where)
         if line.startswith(_LAUNCH):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
                 self._format = msgspec.json.decode(line, type=_Began).format

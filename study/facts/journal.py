@@ -22,7 +22,7 @@ from types import FrameType
 
 import msgspec
 
-from study.facts.events import FILE, Event, is_json, utc_now
+from study.facts.events import FILE, Event, add_checksum, is_json, utc_now
 from study.facts.journal_copy import check_not_lost, keep_copy
 from study.facts.plain_words import to_second
 from study.facts.study_facts import read_facts
@@ -297,7 +297,7 @@ class Journal:
     def _encode(self, event: Event) -> bytes:
         line = msgspec.json.encode(event)
         self._reader.read(line, where=f"{self._path}, a new line")
-        return line + b"\n"
+        return add_checksum(line) + b"\n"
 
     def _write(self, content: bytes) -> None:
         self.check_untouched()

@@ -8,18 +8,23 @@ from pathlib import Path
 
 import msgspec
 
-from study.facts.events import FILE, BaseEvent, EventReader
+from study.facts.events import FILE, BaseEvent, EventReader, remove_checksum
 from study.facts.journal_copy import COPY
 
 
 def edit_events(study: Path, kind: type[BaseEvent], change: Callable[[dict], object], *, number: int = 0) -> None:
     """Applies `change` to the plain values of the event of this kind."""
-    lines = (study / FILE).read_bytes().splitlines()
+    lines = read_event_lines(study)
     found = [i for i, line in enumerate(lines) if isinstance(EventReader().read(line, where=""), kind)]
     plain = json.loads(lines[found[number]])
     change(plain)
     lines[found[number]] = msgspec.json.encode(plain)
     write_events(study, lines)
+
+
+def read_event_lines(study: Path) -> list[bytes]:
+    """The lines of the journal without their checksums, to be edited."""
+    return [remove_checksum(line, where=FILE) for line in (study / FILE).read_bytes().splitlines()]
 
 
 def write_events(study: Path, lines: Iterable[bytes]) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from helpers.edited_studies import write_events
+from helpers.edited_studies import read_event_lines, write_events
 from helpers.made_studies import scores_of, store_predictions
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
-from study.facts.events import FILE
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
@@ -28,7 +27,7 @@ Line = dict[str, Any]
 def rewrite_journal(study: Path, change: Callable[[Line], Line | None]) -> None:
     """Replaces every line by what `change` makes of it, and leaves out those that it makes None of."""
     kept = []
-    for line in (study / FILE).read_bytes().splitlines():
+    for line in read_event_lines(study):
         changed = change(json.loads(line))
         if changed is not None:
             kept.append(line if changed == json.loads(line) else msgspec.json.encode(changed))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from helpers.edited_studies import read_event_lines
 from helpers.kept_studies import FORMATS, launch, schema
 from msgspec.structs import replace
 
@@ -140,8 +141,9 @@ def test_older_lines_are_migrated_and_newer_ones_are_not(newest: Path, monkeypat
 
 
 def _edit(path: Path, before: str, after: str) -> None:
-    assert before in path.read_text()
-    path.write_text(path.read_text().replace(before, after))
+    text = b"\n".join([*read_event_lines(path.parent), b""]).decode()
+    assert before in text
+    path.write_text(text.replace(before, after))
 
 
 def _write_plan(folder: Path, *, rename: tuple[str, str] | None = None, **fields: object) -> None:

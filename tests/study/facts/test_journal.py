@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from helpers.edited_studies import read_event_lines, write_events
 from helpers.journals import MadeJournal, failure_of, report_of, reported, row_of
 from msgspec.structs import replace
 
@@ -66,9 +67,30 @@ def test_a_cut_at_any_byte_loses_at_most_the_event_being_written(tmp_path):
         assert numbers(tmp_path) == [1, 3]
 
 
+def test_any_flipped_bit_of_a_line_is_noticed(tmp_path):
+    """Also one that makes another number of a number. Without its end, the last line is cut off, with a warning."""
+    whole = written(tmp_path, 1, 2)
+    first = whole.index(b"\n")
+    for bit in range(8 * first):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "events.jsonl").write_bytes(flipped)
+        with pytest.raises(ValueError, match=r"events.jsonl:1: ") as refused:
+            read_facts(tmp_path)
+        assert "restore the file from a copy, or delete this line" in str(refused.value)
+
+
+def test_lines_of_older_versions_have_no_checksum(tmp_path):
+    whole = written(tmp_path, 1, 2)
+    write_events(tmp_path, read_event_lines(tmp_path))
+    assert len((tmp_path / "events.jsonl").read_bytes()) < len(whole)
+    written(tmp_path, 3)
+    assert numbers(tmp_path) == [1, 2, 3]
+
+
 def test_a_broken_line_in_the_middle_is_refused_by_file_and_line(tmp_path):
     whole = written(tmp_path, 1, 2)
-    (tmp_path / "events.jsonl").write_bytes(whole.replace(b"{", b"?", 1))
+    (tmp_path / "events.jsonl").write_bytes(b'{"event": \n' + whole)
     with pytest.raises(ValueError, match=r"events.jsonl:1: the text is not a JSON object"):
         Journal(tmp_path)
     Path(tmp_path / "events.jsonl").write_bytes(whole)
