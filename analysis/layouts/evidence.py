@@ -199,6 +199,7 @@ class Evidence:
             *notes.blocked_exit_notes(self.rows),
             *notes.sign_notes(self.rows, self.comparisons),
             *notes.unequal_search_notes(self.rows),
+            *notes.edge_notes(self.rows),
             *notes.dropped_notes(self.rows),
         ]
 

@@ -26,6 +26,7 @@ from analysis.statistics.comparisons import (
 )
 from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place
+from analysis.statistics.searches import find_edges
 from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.attestation import FirstCode, describe_code
@@ -273,6 +274,19 @@ def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
     notes = [f"rows tried different numbers of configurations on the same task: {tried}"] * bool(tried)
     replaced = f"the winner was replaced after its confirm scores were known: {', '.join(former)}"
     return [*notes, *first_from_notes(rows), *[replaced] * bool(former)]
+
+
+def edge_notes(rows: Sequence[Row]) -> list[str]:
+    """List the winners with a value at an end of its search range, with the option that widens the range."""
+    edges = [
+        f"{edge.field} {edge.value:.3g} of {row.label} on {TASKS[task].title} (wider: --search "
+        f"{cell.name}:{edge.field}={edge.wider})"
+        for row in rows
+        for task, cell in row.cells.items()
+        for edge in find_edges(cell)
+    ]
+    head = "the search chose values in the first or last tenth of their ranges, so better ones may lie outside"
+    return [f"{head}: {', '.join(edges)}"] * bool(edges)
 
 
 def first_from_notes(rows: Sequence[Row]) -> list[str]:

@@ -1,23 +1,28 @@
-"""Estimate how much luck affects the result of a search, and which scores searches find at equal cost.
+"""Estimate how much luck affects the result of a search, whether it was too narrow, and what it finds at equal cost.
 
-`search_variance` estimates how much a score varies if the search is repeated. `at_equal_budget` estimates the best
-score that each row's search finds within a common budget.
+`search_variance` estimates how much a score varies if the search is repeated. `find_edges` lists the winner's values at
+an end of their ranges. `at_equal_budget` estimates the best score that each row's search finds within a common budget.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from msgspec.structs import replace
 
 from analysis.statistics.uncertainty import Variance, variance_of_ranked
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
+from study.plans.resolved_plan import Range
 
 FEWEST_CONFIGURATIONS = 4  # with fewer, the spread of the better half is unknown
 ROUNDING = 1e-9  # tolerance for a budget in trials
+EDGE = 0.1  # share of a range, at each end, in which a winner suggests that better values lie outside
+_WIDENING = 3.0  # factor by which a wider range exceeds the former end of a logarithmic range
 
 Unit = Literal["trials", "epochs", "examples", "seconds"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -59,6 +64,71 @@ def variance_over_searches(cell: Cell) -> Variance | None:
         return None
     of_seeds = [record.selection_score for record in cell.records if record.selection_score is not None]
     return search_variance(completed_scores(cell.arm_records), of_seeds)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A winner's value in the first or last tenth of its range, and a wider range in the syntax of --search."""
+
+    field: str
+    value: int | float
+    wider: str
+
+
+def find_edges(cell: Cell) -> list[Edge]:
+    """List the searched values of a cell's winner that are at an end of their ranges.
+
+    An end that cannot be exceeded, such as 0 layers, does not count.
+    """
+    values = {field: (cell.config or {}).get(field) for field in cell.arm.space}
+    return [
+        Edge(field, value, wider.as_option)
+        for field, value in values.items()
+        if isinstance(value, int | float) and (wider := widen_range(cell.arm.space[field], value)) is not None
+    ]
+
+
+def widen_range(allowed: Range, value: int | float) -> Range | None:
+    """Extend a range at the end at which `value` is; return None if `value` is not at an end.
+
+    Choices have ends if they are at least three numbers in ascending order.
+    """
+    if allowed.choices is not None:
+        return _add_choice(allowed, value)
+    (low, high), is_log = allowed.ends, allowed.attributes.get("log") is True
+    if low == high:
+        return None
+    start, place, stop = (math.log(number) if is_log else number for number in (low, value, high))
+    if abs(2 * (place - start) / (stop - start) - 1) < 1 - 2 * EDGE:
+        return None
+    width = (high - low) / 2
+    if place - start < stop - place:
+        name, end, target = "low", low, low / _WIDENING if is_log else max(low - width, low / 2)
+    else:
+        name, end, target = "high", high, high * _WIDENING if is_log else high + width
+    beyond = _round_beyond(end, target)
+    return None if beyond is None else replace(allowed, attributes={**allowed.attributes, name: beyond})
+
+
+def _add_choice(allowed: Range, value: int | float) -> Range | None:
+    """Add a choice beyond the first or last choice, at the ratio of the two nearest choices."""
+    choices = [choice for choice in allowed.choices or () if isinstance(choice, int | float)]
+    if len(choices) < 3 or choices != sorted(choices) or len(choices) < len(allowed.choices or ()):
+        return None
+    if value not in (choices[0], choices[-1]):
+        return None
+    end, nearest = choices[:2] if value == choices[0] else choices[:-3:-1]
+    beyond = _round_beyond(end, end * end / nearest) if end and nearest else None
+    return None if beyond is None else replace(allowed, attributes={"choices": sorted([*choices, beyond])})
+
+
+def _round_beyond(end: int | float, target: float) -> int | float | None:
+    """Round `target` to two digits, and keep shares below 1; return None if no positive number lies beyond `end`."""
+    if isinstance(end, int):
+        step = math.floor(target) if target < end else math.ceil(target)
+        return step if step != end and step >= 1 else None
+    beyond = float(f"{(1 + end) / 2 if end < 1 <= target else target:.2g}")
+    return beyond if 0 < beyond != end else None
 
 
 def best_minus_last(cell: Cell) -> float | None:

@@ -59,7 +59,7 @@ def test_unlike_ranges_are_printed_as_search_takes_them(tmp_path):
     choices = Range(name="CategoricalDistribution", attributes={"choices": [1e-5, 3e-5]})
     arms = [replace(own, space={"learning_rate": choices}) for own in plan.arms]
     write_plan_of(two, replace(plan, arms=tuple(arms)))
-    unlike = r"albert/rte is not the same in .*: learning_rate 1e-05\.\.5e-05:log -> 1e-05,3e-05; --separate gives"
+    unlike = r"albert/rte is not the same in .*: learning_rate 2e-06\.\.5e-05:log -> 1e-05,3e-05; --separate gives"
     with pytest.raises(ValueError, match=unlike):
         make_rows(load_studies([one, two]))
 

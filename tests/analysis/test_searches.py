@@ -4,14 +4,17 @@ from itertools import product
 
 import numpy as np
 import pytest
-from helpers.made_studies import record, rows_in, write_study
+from helpers.made_studies import arm, record, rows_in, write_study
 
+from analysis.layouts.notes import edge_notes
 from analysis.statistics.searches import (
     at_equal_budget,
     expected_best,
     search_variance,
+    widen_range,
 )
 from analysis.statistics.uncertainty import variance_of_ranked
+from study.plans.resolved_plan import Range
 
 SEEDS = [0.70, 0.72, 0.71, 0.74, 0.69]
 
@@ -102,3 +105,55 @@ def test_a_budget_below_one_trial_buys_no_score(tmp_path):
 def test_a_task_that_one_row_has_is_not_compared(tmp_path):
     rows = rows_in(write_study(tmp_path, searched("palbert", [0.5, 0.7])))
     assert at_equal_budget(rows, "trials") == []
+
+
+def interval(low, high, **attributes):
+    return Range(
+        name="IntDistribution" if isinstance(low, int) else "FloatDistribution",
+        attributes={"low": low, "high": high} | attributes,
+    )
+
+
+def choices(*values):
+    return Range(name="CategoricalDistribution", attributes={"choices": list(values)})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "value", "wider"),
+    [
+        (interval(5e-5, 2e-4, log=True), 1.95e-4, "5e-05..0.0006:log"),  # PonderNet on CoLA, docs/real_results_cpu.md
+        (interval(5e-5, 2e-4, log=True), 5.5e-5, "1.7e-05..0.0002:log"),
+        (interval(0.15, 0.3), 0.16, "0.075..0.3"),
+        (interval(0.2, 0.9), 0.85, "0.2..0.95"),  # a share stays below 1
+        (interval(1, 3, step=1), 3, "1..4"),
+        (choices(16, 32, 128), 128, "16,32,128,512"),
+        (choices(16, 32, 128), 16, "8,16,32,128"),
+    ],
+)
+def test_winner_at_an_end_gets_a_wider_range(allowed, value, wider):
+    assert widen_range(allowed, value).as_option == wider
+
+
+@pytest.mark.parametrize(
+    ("allowed", "value"),
+    [
+        (interval(5e-5, 2e-4, log=True), 1e-4),
+        (interval(0.0, 0.3), 0.01),  # nothing lies below 0
+        (interval(1, 3, step=1), 1),
+        (interval(3, 3, step=1), 3),
+        (choices(16, 32, 128), 32),
+        (choices(16, 128), 128),
+        (choices("linear", "linear_cat", "rnn"), "rnn"),
+        (choices(3, 1, 2), 3),
+    ],
+)
+def test_winner_inside_its_range_and_at_a_natural_end_gets_none(allowed, value):
+    assert widen_range(allowed, value) is None
+
+
+def test_winner_at_an_end_is_noted_with_the_option_that_widens_its_range(tmp_path):
+    rows = rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7, 0.8], config={"learning_rate": 4.9e-5})))
+    assert edge_notes(rows) == [
+        "the search chose values in the first or last tenth of their ranges, so better ones may lie outside: "
+        "learning_rate 4.9e-05 of palbert on RTE (wider: --search palbert/rte:learning_rate=2e-06..0.00015:log)"
+    ]

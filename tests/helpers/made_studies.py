@@ -61,7 +61,7 @@ CONTENT = {
     "tokenizer_fingerprint": None,
     "data_fingerprint": "f00d",
 }
-SPACE = {"learning_rate": Range(name="FloatDistribution", attributes={"low": 1e-5, "high": 5e-5, "log": True})}
+SPACE = {"learning_rate": Range(name="FloatDistribution", attributes={"low": 2e-6, "high": 5e-5, "log": True})}
 
 
 def config_of(method: str) -> dict[str, Any]:
