@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
+import search_spaces
+import trainables
 from study.cluster.resources import count_local_gpus
 from study.decisions.progress import StudyProgress
 from study.facts.plain_words import list_first
@@ -26,11 +28,12 @@ from study.plans.plan_file import (
     require_plan,
 )
 from study.plans.resolution import list_unsearched_fields, resolve
-from study.plans.resolved_plan import ResolvedPlan, digest, format_file_name
+from study.plans.resolved_plan import Arm, ResolvedPlan, digest, format_file_name
 from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
-from trainables.encoders.backbones import backbone_fingerprint, is_folder
-from trainables.schema import to_plain
+from trainables.encoders.backbones import backbone_fingerprint, count_layers, is_folder
+from trainables.models.exit_rules import combine_settings
+from trainables.schema import MOST, Configuration, to_plain
 
 MOST_FAULTS = 10  # maximum number of faults in the data that are reported at once
 MOST_ARMS = 5  # maximum number of arms named in one line
@@ -219,7 +222,7 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
         notes.append(f"--name {options.name} only names the study; --task {options.name} chooses the task")
     if names := ", ".join(study.resolved.untrained):
         notes.append(f"backbone {names} has random weights; --backbone chooses a pretrained one")
-    notes += [*_note_unsearched(study.resolved), *_note_first_tries(study.resolved)]
+    notes += [*_note_unsearched(study.resolved), *_note_first_tries(study.resolved), *_note_blocked(study)]
     for name in ("samples", "seeds"):
         number, had = getattr(options, name), getattr(asked, name)
         if number is not None and number != had:
@@ -248,6 +251,31 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
     return [
         f"searches of {list_first(names, MOST_ARMS)} first try the winner of {origin}" for origin, names in arms.items()
     ]
+
+
+def _note_blocked(study: Study) -> list[str]:
+    """List the arms in which no example can exit early, because their backbones have too few layers."""
+    arms = dict[str, list[str]]()
+    for arm in study.resolved.arms:
+
+        def find_earliest(setting: Configuration, arm: Arm = arm) -> int:
+            return trainables.configure(arm.method, {**arm.any_configuration, **setting}).earliest_exit(MOST)
+
+        if find_earliest({}) == 1 or arm.backbone in study.unchecked:  # 1 for most methods, without asking the hub
+            continue
+        depth = arm.find_most("num_hidden_layers") or count_layers(arm.backbone)
+        fields = search_spaces.load(arm.base_method).post_hoc
+        menus = {field: arm.exit_settings.get(field) or arm.list_values(field) for field in fields}
+        setting = min(combine_settings(menus), key=find_earliest)
+        if depth is None or find_earliest(setting) < depth:
+            continue
+        shown = ", ".join(f"{field} {value}" for field, value in setting.items())
+        smaller = [{field: value} for field in fields for value in range(depth // 2, 0, -1)]
+        early = next((other for other in smaller if find_earliest({**setting, **other}) < depth), {})
+        advice = [f"; allow exits with --set {arm.method}:{field}={value}" for field, value in early.items()]
+        reason = f"with {shown}, exits begin after layer {find_earliest(setting)}, but the backbone has {depth} layers"
+        arms.setdefault(f"{reason}{''.join(advice)}", []).append(arm.name)
+    return [f"no example of {list_first(names, MOST_ARMS)} can exit early: {reason}" for reason, names in arms.items()]
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:

@@ -84,6 +84,13 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             ValueError: if the method cannot run the task, or a field does not fit the task.
         """
 
+    def earliest_exit(self, num_layers: int) -> int:
+        """Return the first layer (counted from 1) after which an example may exit, in a model of `num_layers` layers.
+
+        Override this method if some values of the configuration rule out early exits.
+        """
+        return 1
+
 
 class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
     """The configuration fields that PonderNet and PALBERT share."""

@@ -42,6 +42,10 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
         condition = f"labels are scores ({task.title} has {'scores' if task.is_regression else 'classes'})"
         check_used(self, "regression_threshold", used=task.is_regression, condition=condition)
 
+    def earliest_exit(self, num_layers: int) -> int:
+        """Return layer `patience` + 1, or the last layer if the model has fewer layers."""
+        return min(self.patience + 1, num_layers)
+
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
     """Build the model of one trial.

@@ -291,6 +291,19 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
     assert "STS-B/train.tsv" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("setting", [["--set", "pabee:patience=6"], ["--search", "pabee:patience=6,7,8"]])
+def test_dry_run_names_arms_that_cannot_exit_early(tmp_path, capsys, setting):
+    asked = ["--method", "albert,pabee", "--task", "rte", "--out", str(tmp_path), "--dry-run"]
+    note = (
+        "no example of pabee/rte can exit early: with patience 6, exits begin after layer 7, but the backbone has 6 "
+        "layers; allow exits with --set pabee:patience=3"
+    )
+    assert launch.main([*asked, *setting]) == 0
+    assert note in capsys.readouterr().out.splitlines()
+    assert launch.main([*asked, "--set", "pabee:patience=4"]) == 0
+    assert "can exit early" not in capsys.readouterr().out
+
+
 def test_a_study_named_as_a_task_is_told_from_the_task(tmp_path, capsys):
     asked = ["--profile", "mini", "--method", "palbert", "--out", str(tmp_path), "--dry-run", "--name", "rte"]
     assert launch.main(asked) == 0

@@ -197,9 +197,14 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
     """
     if not num_layers:  # saves a request to the hub
         return
-    depth = _read_configuration(backbone).get("num_hidden_layers")
+    depth = count_layers(backbone)
     if depth is not None and num_layers > depth:
         raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
+
+
+def count_layers(backbone: str) -> int | None:
+    """Read a backbone's number of layers from its configuration; return None if the configuration lacks it."""
+    return _read_configuration(backbone).get("num_hidden_layers")
 
 
 def check_positions(backbone: str, max_length: object, *, of: str) -> None:
