@@ -47,11 +47,15 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
         The result is empty if the folder lacks one of the two files.
         """
-        stem = _stem(method)
-        if not all(self.pairs.get(stem, (False,))):
+        if not self.defines(method):
             return {}
+        stem = _stem(method)
         files = (f"{stem}.py", f"{stem}{SPACE}.py")
         return {name: text for name, text in self.sources.items() if name in files or name[0] == "_"}
+
+    def defines(self, method: str) -> bool:
+        """Check whether the folder has both files of a method."""
+        return all(self.pairs.get(_stem(method), (False,)))
 
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:

@@ -18,7 +18,7 @@ class LocalDriver(Driver):
     """A driver that runs each worker in a child process.
 
     The machine has one slot for each trial that can run at the same time. A work id is the number of a slot. The
-    process of a slot is reused for the next trial.
+    process of a slot is reused for the next trial, unless it has run a user's own method.
     """
 
     def __init__(self, scheduler: Scheduler, **arguments: Any):
@@ -26,6 +26,8 @@ class LocalDriver(Driver):
         super().__init__(scheduler, **arguments)
         self._gpus = {str(slot): gpus for slot, gpus in enumerate(assign_gpus(self._resources))}
         self._processes: dict[str, TrialProcess] = {}
+        self._spent: set[str] = set()  # slots whose process must not get another assignment
+        self._ending: list[TrialProcess] = []
 
     def _run(self) -> None:
         try:
@@ -39,7 +41,7 @@ class LocalDriver(Driver):
         finally:
             for process in self._processes.values():
                 process.end()
-            for process in self._processes.values():
+            for process in (*self._processes.values(), *self._ending):
                 process.wait()
 
     def _format_state(self) -> str:
@@ -58,6 +60,8 @@ class LocalDriver(Driver):
                 if slot not in self._processes:
                     log = self._folder / WORKERS_LOG
                     self._processes[slot] = TrialProcess(gpus=gpus, threads=assignment.threads, log=log)
+                if assignment.runs_own_methods:
+                    self._spent.add(slot)
                 self._processes[slot].send(assignment)
             except (ProcessLost, OSError) as lost:
                 self._lose(slot, str(lost))
@@ -72,11 +76,21 @@ class LocalDriver(Driver):
                 if is_over:
                     self._training.discard(slot)
                 process.send(RELEASE if is_over else STEP)
+                if is_over and slot in self._spent:
+                    self._end_process(slot)
             except ProcessLost as lost:
                 self._lose(slot, str(lost))
 
+    def _end_process(self, slot: str) -> None:
+        """Let the process of a slot end; the next assignment of the slot starts another."""
+        self._spent.discard(slot)
+        process = self._processes.pop(slot)
+        process.end()
+        self._ending.append(process)
+
     def _lose(self, slot: str, error: str) -> None:
         self._processes.pop(slot, None)
+        self._spent.discard(slot)
         if slot in self._training:
             self.failed(slot, error, preempted=False)
 

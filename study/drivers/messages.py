@@ -12,6 +12,7 @@ from typing import Literal
 
 from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
+from trainables import base_method
 from trainables.atomic_files import write_json
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.method_files import IncludedMethods
@@ -43,6 +44,13 @@ class Assignment(Typed, frozen=True, kw_only=True):
     avoid: tuple[str, ...] = ()  # ids of the nodes to avoid
     included: IncludedMethods | None = None  # methods outside this package, as the launcher read them
     log: str | None = None  # file for the process's output; None if it is redirected already
+    node: str | None = None  # id of the worker's node; None: the name of its host
+
+    @property
+    def runs_own_methods(self) -> bool:
+        """True if the work runs code of an included folder, which may change its process for all later work."""
+        specs = [self.trial.spec] if self.trial else self.smoke.values()
+        return self.included is not None and any(self.included.defines(base_method(spec.method)) for spec in specs)
 
 
 class News(Typed, frozen=True, kw_only=True):

@@ -1,4 +1,7 @@
-"""The Ray actor that runs trials, one assignment after another. Ray's own checkpoints are not used."""
+"""The Ray actor that runs trials, one assignment after another. Ray's own checkpoints are not used.
+
+Ray reuses an actor for any trial. Therefore, work that runs a user's own methods has a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from typing import Any
 
 import msgspec
 import ray
+from msgspec.structs import replace
 from ray import tune
 
-from study.drivers.messages import ASSIGNMENTS
+from study.drivers.messages import ASSIGNMENTS, Message
+from study.drivers.trial_process import STEP, TrialProcess
 from study.drivers.worker import Worker
 
 MESSAGE = "message"  # the only key of Ray's configs and results; its value is JSON, which Ray does not flatten or copy
@@ -24,6 +29,7 @@ class TrialActor(tune.Trainable):
     """An actor that works on the assignment in `config`; a step ends after one second or at the epoch's end."""
 
     _worker: Worker | None = None
+    _process: TrialProcess | None = None  # runs the assignment instead of `_worker`, and ends with it
 
     def setup(self, config: dict[str, Any]) -> None:
         """Begin the assignment in `config`. Ray calls this method when the actor starts."""
@@ -33,7 +39,12 @@ class TrialActor(tune.Trainable):
             if assignment.log is not None:
                 _print_to(assignment.log)
         node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
-        self._worker.begin(assignment, node=node)
+        if assignment.runs_own_methods:
+            gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            self._process = TrialProcess(gpus=gpus, threads=assignment.threads, log=None)
+            self._process.send(replace(assignment, node=node))
+        else:
+            self._worker.begin(assignment, node=node)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Begin another assignment in the same actor."""
@@ -44,7 +55,7 @@ class TrialActor(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Run a step, and return its message for the driver, as JSON."""
         assert self._worker is not None
-        message = self._worker.step()
+        message = self._step_process(self._process) if self._process else self._worker.step()
         if not (message.news or message.steps or message.smoke):  # this actor waits for the smoke steps of others
             time.sleep(WAIT_SECONDS)
         return {MESSAGE: msgspec.json.encode(message).decode()}
@@ -53,6 +64,16 @@ class TrialActor(tune.Trainable):
         """Free the memory of the trial, and release its folder."""
         assert self._worker is not None
         self._worker.release()
+        if self._process:
+            self._process.end()
+            self._process.wait()
+            self._process = None
+
+    @staticmethod
+    def _step_process(process: TrialProcess) -> Message:
+        if not process.is_busy:  # a new process begins with its first step
+            process.send(STEP)
+        return process.receive()
 
 
 def _print_to(log: str) -> None:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,16 +34,22 @@ class ProcessLost(Exception):
 
 
 class TrialProcess:
-    """The handle of a worker process. The process is busy while an assignment or a `STEP` has no answer yet."""
+    """The handle of a worker process. The process is busy while an assignment or a `STEP` has no answer yet.
 
-    def __init__(self, *, gpus: str, threads: int, log: Path):
-        """Start the process with `gpus` as CUDA_VISIBLE_DEVICES; its output is appended to `log`."""
+    After work that runs a user's own methods, the process must end: their code may have changed anything in it.
+    """
+
+    def __init__(self, *, gpus: str, threads: int, log: Path | None):
+        """Start the process with `gpus` as CUDA_VISIBLE_DEVICES.
+
+        Its output is appended to `log`, or goes where this process's output goes.
+        """
         self.connection, worker_end = Pipe()
         self.is_busy = False
         variables = {"CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
         variables["PYTHONUNBUFFERED"] = "1"  # so that a killed process has logged its output
         command = [sys.executable, "-m", __name__, str(worker_end.fileno()), str(os.getpid())]
-        with worker_end, log.open("ab") as output:
+        with worker_end, log.open("ab") if log else nullcontext() as output:
             self._process = subprocess.Popen(
                 command,
                 pass_fds=[worker_end.fileno()],
@@ -137,7 +143,8 @@ def _work(connection: Connection) -> None:
             worker.release()
             continue
         if received != STEP:
-            worker.begin(ASSIGNMENTS.read(received, where="an assignment"), node=socket.gethostname())
+            assignment = ASSIGNMENTS.read(received, where="an assignment")
+            worker.begin(assignment, node=assignment.node or socket.gethostname())
         connection.send_bytes(msgspec.json.encode(worker.step()))
 
 
