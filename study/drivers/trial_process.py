@@ -48,6 +48,7 @@ class TrialProcess:
         self.is_busy = False
         variables = {"CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
         variables["PYTHONUNBUFFERED"] = "1"  # so that a killed process has logged its output
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # Ray gives its workers the launch's
         command = [sys.executable, "-m", __name__, str(worker_end.fileno()), str(os.getpid())]
         with worker_end, log.open("ab") if log else nullcontext() as output:
             self._process = subprocess.Popen(
