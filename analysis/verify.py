@@ -16,7 +16,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,7 @@ from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import WRITTEN_BY, make_tables, render_files, tabulate
 from analysis.written_by import version
 from study.command_line import Command, argument, option
+from study.facts.attestation import list_own_methods
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted, joined
 from study.facts.record import Record
@@ -230,11 +231,11 @@ def compare_answers(study: Study, drawn: list[Record]) -> Iterator[str]:
     with TemporaryDirectory() as folder:
         again = replace(study, folder=Path(folder))
         (again.folder / "predictions").mkdir()
-        keys = [record.key for record in drawn]
-        done = _run("study.predict_dev", str(study.folder), *keys, "--to", str(again.folder / "predictions"))
-        if done.returncode:
-            yield f"stored models cannot run again: {_message(done)}"
-            return
+        for keys in _group_by_process(study, drawn):
+            done = _run("study.predict_dev", str(study.folder), *keys, "--to", str(again.folder / "predictions"))
+            if done.returncode:
+                yield f"stored models cannot run again: {_message(done)}"
+                return
         for record in drawn:
             path = predictions_file(study.folder, record.key)
             stored, now = read_predictions(study, record), read_predictions(again, record)
@@ -252,6 +253,15 @@ def compare_answers(study: Study, drawn: list[Record]) -> Iterator[str]:
                     print(f"{_name(record)} was run again: {found}")
                 else:
                     yield f"{path} differs from the predictions of the stored model of {_name(record)}: {found}"
+
+
+def _group_by_process(study: Study, records: list[Record]) -> Iterable[list[str]]:
+    """Group the keys of trials: a process for all built-in methods, and one for each trial of a user's own method."""
+    own = list_own_methods(study.facts)
+    groups = dict[str, list[str]]()
+    for record in records:
+        groups.setdefault(record.key if record.method in own else "", []).append(record.key)
+    return groups.values()
 
 
 def compare_with_mlflow(folder: Path, uri: str) -> list[str]:

@@ -133,6 +133,13 @@ def compute_code_digest(folders: Iterable[Path]) -> str:
     return sha256.hexdigest()[:16]
 
 
+def list_own_methods(facts: StudyFacts) -> set[str]:
+    """List the methods and variants of a study that came from an included folder."""
+    included = {method for launch in facts.launches.values() for method in launch.began.included or {}}
+    methods = {trial.arm.method for trial in facts.trials.values()}
+    return {method for method in methods if base_method(method) in included}
+
+
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
     """Combine the code and versions of several launches that trained a method.
 
