@@ -29,6 +29,7 @@ from study.plans.plan_file import (
 )
 from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan, digest, format_file_name
+from trainables import base_method, method_files
 from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, count_layers, is_folder
@@ -223,6 +224,7 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
     if names := ", ".join(study.resolved.untrained):
         notes.append(f"backbone {names} has random weights; --backbone chooses a pretrained one")
     notes += [*_note_unsearched(study.resolved), *_note_first_tries(study.resolved), *_note_blocked(study)]
+    notes += _note_changed_methods(study.resolved, facts)
     for name in ("samples", "seeds"):
         number, had = getattr(options, name), getattr(asked, name)
         if number is not None and number != had:
@@ -276,6 +278,23 @@ def _note_blocked(study: Study) -> list[str]:
         reason = f"with {shown}, exits begin after layer {find_earliest(setting)}, but the backbone has {depth} layers"
         arms.setdefault(f"{reason}{''.join(advice)}", []).append(arm.name)
     return [f"no example of {list_first(names, MOST_ARMS)} can exit early: {reason}" for reason, names in arms.items()]
+
+
+def _note_changed_methods(plan: ResolvedPlan, facts: StudyFacts) -> list[str]:
+    """Note the user's own methods whose files have changed since they were trained; [] if nothing is left to run."""
+    if (methods := method_files.included()) is None or StudyProgress(plan, facts, max_gpu_hours=None).is_finished:
+        return []
+    changed = dict[str, None]()
+    for trial in facts.trials.values():
+        method, launches = base_method(trial.arm.method), [facts.launches[number] for number in trial.trained_in]
+        if any((launch.began.included or {}).get(method) != methods.digests.get(method) for launch in launches):
+            changed[method] = None
+    if not changed:
+        return []
+    return [
+        f"the files of {list_first([*changed], MOST_ARMS)} in {methods.folder} have changed since earlier trials: "
+        "completed trials stay, and the tables note the other code; trials under way begin again"
+    ]
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:

@@ -1,12 +1,14 @@
 """Finds and loads the two files of each method: the method's own file and the file of its search space.
 
 The files of this project's methods are `trainables/NAME.py` and `search_spaces/NAME.py`. A folder that a user adds with
---include has `NAME.py` and `NAME_space.py` side by side. These files are read once. All machines run the text that was
-read, even if the files change later. File names have `_` where the method's name has `-`.
+--include has `NAME.py` and `NAME_space.py` side by side, and perhaps other files that they read. All files of the
+folder are read once, and each process that runs a method finds them as they were read, even if they change later: a
+method's `__file__` lies in a copy of the folder in the cache. File names have `_` where the method's name has `-`.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import importlib
@@ -22,36 +24,66 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from msgspec.structs import replace
+
+from trainables.atomic_files import write_folder
 from trainables.schema import Typed
 from trainables.spelling import suggest_nearest
 
 PACKAGE = "included_methods"  # package name of the included folder's modules: `from included_methods._mine import ...`
 SPACE = "_space"  # suffix of an included search space's file
+MOST_MEGABYTES = 2  # of the other files in an included folder; each trial's assignment contains them
 _IS_STEM = re.compile("[a-z][a-z0-9_]*")
 _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 
 
 class IncludedMethods(Typed, frozen=True, kw_only=True):
-    """The names and texts of the Python files in an included folder, as they were when the folder was read."""
+    """The files in an included folder, as they were when the folder was read."""
 
     folder: str  # absolute path
-    sources: Mapping[str, str]  # name of a file -> its text
+    sources: Mapping[str, str]  # name of a Python file -> its text
+    files: Mapping[str, bytes] = {}  # name of another file -> its content
 
     @property
     def digests(self) -> dict[str, str]:
         """Map each method to a hash (16 hexadecimal digits) of the names and contents of its files."""
         return {_name(stem): _digest(self.for_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
-    def for_method(self, method: str) -> dict[str, str]:
-        """Map the method's two files and all `_*.py` files to their texts.
+    def for_method(self, method: str) -> dict[str, bytes]:
+        """Map the names of all files that a method may use to their contents.
 
-        The result is empty if the folder lacks one of the two files.
+        These are all files of the folder, without the two files of each other method that the method does not import.
+        The result is empty if the folder lacks one of the method's own two files.
         """
         if not self.defines(method):
             return {}
-        stem = _stem(method)
-        files = (f"{stem}.py", f"{stem}{SPACE}.py")
-        return {name: text for name, text in self.sources.items() if name in files or name[0] == "_"}
+        others = {file for stem in self.pairs for file in _name_files(stem)} - {*_name_files(_stem(method))}
+        used = [name for name in self.sources if name not in others]
+        for name in used:  # grows by what each file imports
+            used += [other for other in _list_imports(self.sources[name]) if other in others and other not in used]
+        return {name: self.sources[name].encode() for name in sorted(used)} | dict(self.files)
+
+    def copy(self, cache: Path) -> Path:
+        """Return a folder in the cache with a copy of all files; write the copy if it is missing or has changed."""
+        from filelock import FileLock
+
+        contents = {name: text.encode() for name, text in self.sources.items()} | dict(self.files)
+        folder = cache / "methods" / _digest(contents)
+
+        def is_whole() -> bool:
+            paths = [(folder / name, content) for name, content in contents.items()]
+            return all(path.is_file() and path.read_bytes() == content for path, content in paths)
+
+        def fill(unfinished: Path) -> None:
+            for name, content in contents.items():
+                (unfinished / name).write_bytes(content)
+
+        if not is_whole():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{folder}.lock"):
+                if not is_whole():
+                    write_folder(folder, fill)
+        return folder
 
     def defines(self, method: str) -> bool:
         """Check whether the folder has both files of a method."""
@@ -99,11 +131,17 @@ class CannotImport(ValueError, ImportError):
 
 
 _included: IncludedMethods | None = None
+_copy: Path | None = None  # copy of the included folder, made before the first import from it
 
 
 def included() -> IncludedMethods | None:
     """Return the methods that this process has included, or None if it has not included any."""
     return _included
+
+
+def compute_digest(method: str) -> str | None:
+    """Return the digest of a method's files, or None if the method is not in the included folder."""
+    return _included.digests.get(method) if _included else None
 
 
 def read_methods(folder: str | Path, *, named: str = "--include", may_lack_methods: bool = False) -> IncludedMethods:
@@ -114,19 +152,21 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         may_lack_methods: accept a folder without methods.
 
     Raises:
-        ValueError: if the folder is missing or has no method, if a file is not a text, or if a method's name is invalid
-            or already taken.
+        ValueError: if the folder is missing or has no method, if a Python file is not a text, if the other files are
+            too large, or if a method's name is invalid or already taken.
     """
     allowed = "a folder with methods (NAME.py and NAME_space.py) or tasks (NAME/task.toml)"
     try:
-        files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".py" and path.is_file())
-        sources = {path.name: path.read_text(encoding="utf-8") for path in files}
+        paths = sorted(path for path in Path(folder).iterdir() if path.is_file() and not path.name.startswith("."))
+        sources = {path.name: path.read_text(encoding="utf-8") for path in paths if path.suffix == ".py"}
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}{_suggest_folder(folder)}") from None
     methods = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not methods.pairs and not may_lack_methods:
         raise ValueError(f"{named} {folder}: the folder has no methods; allowed: {allowed}{_suggest_folder(folder)}")
+    if methods.pairs:  # a folder of tasks alone may be large
+        methods = replace(methods, files=_read_others([path for path in paths if path.suffix != ".py"], named=named))
     package_pairs = _list_package_pairs()
     for stem in methods.pairs:
         if not _IS_STEM.fullmatch(stem):
@@ -135,6 +175,26 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         if all(package_pairs.get(stem, (False,))):
             raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
     return methods
+
+
+def _read_others(paths: Sequence[Path], *, named: str) -> dict[str, bytes]:
+    """Read the files beside the methods.
+
+    Raises:
+        ValueError: if a file cannot be read, or the files are too large.
+    """
+    sizes = {path: path.stat().st_size / 1e6 for path in paths}
+    if (total := sum(sizes.values())) > MOST_MEGABYTES:
+        largest = max(paths, key=lambda path: sizes[path])
+        raise ValueError(
+            f"{named} {largest.parent}: the files beside the methods have {total:.1f} MB ({largest.name} has "
+            f"{sizes[largest]:.1f} MB); allowed: at most {MOST_MEGABYTES} MB, because each trial gets a copy; keep "
+            "larger files in another folder, and let the method read them by their absolute paths"
+        )
+    try:
+        return {path.name: path.read_bytes() for path in paths}
+    except OSError as error:
+        raise ValueError(f"{named}: {error.filename} cannot be read: {error.strerror}") from None
 
 
 def _suggest_folder(place: str | Path) -> str:
@@ -152,9 +212,10 @@ def _suggest_folder(place: str | Path) -> str:
 
 def include(methods: IncludedMethods | None) -> None:
     """Replace this process's included methods by `methods`; None removes all of them."""
-    global _included
+    global _included, _copy
     if methods == _included:
         return
+    _copy = None
     for module in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[module]
     if not any(isinstance(finder, _Included) for finder in sys.meta_path):
@@ -201,7 +262,7 @@ def place_of_function(function: Callable[..., object], method: str) -> str | Non
     return f"{file.path}:{code.co_firstlineno}" if file and code else None
 
 
-def describe_error(error: Exception, method: str) -> str:
+def describe_error(error: BaseException, method: str) -> str:
     """Describe an error in a method's code in one line of text, with `path:line` if known."""
     place = next((place for file in locate_files(method) if (place := _find_place(error, file.path))), None)
     if place is None:
@@ -221,9 +282,10 @@ class _Included(MetaPathFinder, ExecutionLoader):
             return ModuleSpec(PACKAGE, None, is_package=True)
         if self._file(fullname) not in _included.sources:
             return None
-        return spec_from_file_location(fullname, self.get_filename(fullname), loader=self)
+        return spec_from_file_location(fullname, _copy_folder() / self._file(fullname), loader=self)
 
     def get_filename(self, fullname: str) -> str:
+        """Return the user's file, which tracebacks name. `__file__` is its copy."""
         assert _included is not None
         return f"{_included.folder}/{self._file(fullname)}"
 
@@ -234,6 +296,15 @@ class _Included(MetaPathFinder, ExecutionLoader):
     @staticmethod
     def _file(fullname: str) -> str:
         return f"{fullname.partition('.')[2]}.py"
+
+
+def _copy_folder() -> Path:
+    global _copy
+    from trainables.sources import cache_folder
+
+    assert _included is not None
+    _copy = _copy or _included.copy(cache_folder())
+    return _copy
 
 
 def _list_pairs() -> dict[str, tuple[bool, bool]]:
@@ -262,10 +333,29 @@ def _pair(stems: set[str], spaces: set[str], read: Callable[[str], str]) -> dict
     return {stem: (stem in stems, stem in spaces) for stem in sorted(spaces | methods)}
 
 
-def _digest(sources: Mapping[str, str]) -> str:
+def _name_files(stem: str) -> tuple[str, str]:
+    return f"{stem}.py", f"{stem}{SPACE}.py"
+
+
+def _list_imports(source: str) -> set[str]:
+    """List the files of the included folder that a Python file imports."""
+    try:
+        nodes = [*ast.walk(ast.parse(source))]
+    except SyntaxError:  # reported when the file is imported
+        return set()
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            package = f"{PACKAGE}.{node.module}" if node.module else PACKAGE
+            module = package if node.level else node.module or ""
+            modules |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return {f"{name.split('.')[1]}.py" for name in modules if name.startswith(f"{PACKAGE}.")}
+
+
+def _digest(contents: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for name, text in sorted(sources.items()):
-        digest.update(f"{name} {hashlib.sha256(text.encode()).hexdigest()}\n".encode())
+    for name, content in sorted(contents.items()):
+        digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -291,10 +381,25 @@ def _is_same_file(path: str, other: str) -> bool:
 def format_error(error: BaseException) -> str:
     """Format the type of an error and the first line of its message.
 
-    If the error is about an unknown name, suggest the nearest known name.
+    If the error is about an unknown name or module, suggest a known one.
     """
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}{_suggest_name(error)}"
+    lines = str(error).strip().splitlines()
+    return ": ".join([type(error).__name__, *lines[:1]]) + _suggest_import(error) + _suggest_name(error)
+
+
+def is_missing_beside(error: BaseException) -> bool:
+    """Check whether a method wants to read a file beside it that the included folder does not have."""
+    missing = error.filename if isinstance(error, FileNotFoundError) else None
+    return _copy is not None and isinstance(missing, str | Path) and Path(missing).is_relative_to(_copy)
+
+
+def _suggest_import(error: BaseException) -> str:
+    """Explain how to import a file of the included folder, or which files a method can read there."""
+    if is_missing_beside(error):
+        return "; a method can read the files beside it, but not those in subfolders"
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    is_beside = name is not None and _included is not None and f"{name}.py" in _included.sources
+    return f"; did you mean {PACKAGE}.{name}?" if is_beside else ""
 
 
 def _suggest_name(error: BaseException) -> str:

@@ -7,11 +7,13 @@ import socket
 import sys
 import traceback
 from collections.abc import Mapping
+from importlib.abc import ExecutionLoader
 from pathlib import Path
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.addresses import masked
 from study.storage.trial_places import NotShared
+from trainables.method_files import format_error, is_missing_beside
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 from trainables.sources import Unusable
 
@@ -35,11 +37,11 @@ def build_failure(error: Exception, *, node: str | None, module: str | None = No
     """
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
-    name = "" if says_all else f"{type(error).__name__}: "
+    line = lines[0] if says_all else format_error(error)
     place = f" ({format_place(error, module)})" if module and cause == "method" and not says_all else ""
     return Failure(
         cause=cause,
-        error=masked(f"{name}{lines[0]}{place}"),
+        error=masked(f"{line}{place}"),
         traceback=masked("".join(traceback.format_exception(error)))[-TRACEBACK_CHARACTERS:],
         host=socket.gethostname(),
         node=node,
@@ -73,9 +75,9 @@ def breaks_process(error: Exception) -> bool:
 
 def select_frames(module: str, error: Exception) -> list[traceback.FrameSummary]:
     """Select the frames of an exception's traceback that are in the file of the module."""
-    file = getattr(sys.modules.get(module), "__file__", None)  # missing if the import failed
-    frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if file and Path(frame.filename) == Path(file)]
+    loader = getattr(getattr(sys.modules.get(module), "__spec__", None), "loader", None)  # None if the import failed
+    file = loader.get_filename(module) if isinstance(loader, ExecutionLoader) else None
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if file and Path(frame.filename) == Path(file)]
 
 
 def _find_cause(error: Exception) -> Cause:
@@ -83,7 +85,7 @@ def _find_cause(error: Exception) -> Cause:
         return "memory"
     if isinstance(error, NotShared):
         return "node"
-    if isinstance(error, TrainingError):
+    if isinstance(error, TrainingError) or is_missing_beside(error):
         return "method"
     is_by_words = _WORDS_OF_THE_MACHINE.search(str(error)) and not _WORDS_OF_THE_METHOD.search(str(error))
     return "machine" if isinstance(error, _OF_THE_MACHINE) or is_by_words else "method"

@@ -277,8 +277,9 @@ def save_model(record: Record, folder: Path) -> None:
     with local_model(record.model) as model, tempfile.TemporaryDirectory() as methods, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # not needed, as we pass a signature
         artifacts, included_methods = {"model": str(model)}, included()
-        for name, text in included_methods.for_method(base_method(record.method)).items() if included_methods else ():
-            (Path(methods) / name).write_text(text, encoding="utf-8")
+        files = included_methods.for_method(base_method(record.method)) if included_methods else {}
+        for name, content in files.items():
+            (Path(methods) / name).write_bytes(content)
             artifacts["methods"] = methods
         mlflow.pyfunc.save_model(
             folder,

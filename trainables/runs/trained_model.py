@@ -140,9 +140,9 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
         trained.tokenizer.save_pretrained(folder)
     save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
     methods = method_files.included()
-    for name, text in methods.for_method(trainables.base_method(trained.spec.method)).items() if methods else ():
+    for name, content in methods.for_method(trainables.base_method(trained.spec.method)).items() if methods else ():
         (folder / METHODS).mkdir(exist_ok=True)
-        (folder / METHODS / name).write_text(text, encoding="utf-8")
+        (folder / METHODS / name).write_bytes(content)
     description = {"spec": to_plain(replace(trained.spec, **_shorten_folders(trained.spec)))}
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 

@@ -31,6 +31,7 @@ from trainables.data.tasks import Task
 from trainables.devices import backward_precision, check_precision
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
+from trainables.method_files import compute_digest
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import combine_settings, with_setting
 from trainables.runs.evaluation import (
@@ -165,14 +166,24 @@ class TrainingRun:
         self._selected_weights: dict[str, Tensor] = {}
         self._selected_evaluation: Evaluation | None = None  # None after a resume
         self._saved_model: Path | None = None
+        self._method_files = compute_digest(trainables.base_method(spec.method))
 
     @classmethod
-    def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
+    def resume(
+        cls,
+        folder: Path,
+        *,
+        spec: TrialSpec | None = None,
+        device: str = "cpu",
+        cache: Path,
+        limit: int | None = None,
+    ) -> TrainingRun:
         """Load the trial that was saved in `folder`; the trial continues as if it had never stopped.
 
         Args:
             spec: the spec of the trial, with the current paths of data, backbone and start model. None means the
                 saved spec.
+            limit: as for a new trial; the saved trial must have had the same limit.
 
         Raises:
             UnreadableState: the folder has no saved trial, or the saved trial is damaged or does not match `spec`.
@@ -184,9 +195,12 @@ class TrainingRun:
             history = from_plain(list[EpochRow], state["history"], where="the saved history")
             check_same(saved, spec or saved, _IDENTITY)
         spec = spec or saved
-        run = cls(replace(spec, start=None), device=device, cache=cache)  # the saved weights replace the start model's
+        # The saved weights replace the start model's.
+        run = cls(replace(spec, start=None), device=device, cache=cache, limit=limit)
         run.spec, run.history = spec, history
         with readable(folder):
+            if state.get("method_files") != run._method_files:
+                raise ValueError("the files of its method have changed since")
             run._model.load_state_dict(state["model"])
             run._optimiser.load(state)
             if run.best_epoch:
@@ -293,6 +307,7 @@ class TrainingRun:
         state = {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
+            "method_files": self._method_files,
             "model": self._model.state_dict(),
             **self._optimiser.state(),
         }
