@@ -9,6 +9,7 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
 
     null          tables of five methods on eight tasks that are all alike: how often a table marks anything
     freedom       the t-test of a difference with two kinds of variance, at the level of the first of 32 comparisons
+    unequal       two methods that are alike, one with 2 or 3 seeds, the other with 5 or 10: how often they differ
     search        methods that are alike, each searched afresh: how often their chosen configurations differ
     mean          coverage of the interval of a mean score, and of those of several methods' means over the tasks
     repeats       methods that are alike, each searched several times: level and coverage of the test over searches
@@ -149,10 +150,10 @@ class Models:
     resampled: np.ndarray  # (resamples, seeds)
 
 
-def sample(rng: np.random.Generator, chances: np.ndarray) -> Models:
+def sample(rng: np.random.Generator, chances: np.ndarray, *, seeds: int = SEEDS) -> Models:
     """Models of a method that has these chances to be right on the examples, (n,)."""
-    shifts = rng.normal(0, SEED_DEVIATION, (SEEDS, 1))
-    correct = (rng.random((SEEDS, len(chances))) < chances + shifts).astype(float)
+    shifts = rng.normal(0, SEED_DEVIATION, (seeds, 1))
+    correct = (rng.random((seeds, len(chances))) < chances + shifts).astype(float)
     return Models(correct.mean(axis=1), WEIGHTS @ correct.T)
 
 
@@ -185,6 +186,30 @@ def degrees_of_freedom(divisor: int) -> Iterator[Rate]:
 
 def satterthwaite(known: float, one: float, other: float) -> float:
     return (known + one + other) ** 2 / ((one**2 + other**2) / (SEEDS - 1))
+
+
+def unequal_seeds(divisor: int) -> Iterator[Rate]:
+    """Two methods that are alike, with unlike numbers of seeds; examples add much to the variance, or nothing."""
+    rng, repeats = np.random.default_rng(11), 4_000 // divisor
+    for few, many in ((2, 3), (2, 5), (2, 10), (3, 5), (3, 10), (5, 10)):
+        noisy = exact = former = 0
+        for _ in range(repeats):
+            ease = rng.uniform(0.5, 1.0, EXAMPLES)
+            chances = [np.clip(ease + rng.normal(0, 0.1, EXAMPLES), 0, 1) for _ in range(2)]
+            test = compared(*(sample(rng, own, seeds=seeds) for own, seeds in zip(chances, (few, many), strict=True)))
+            noisy += test.p_value < uncertainty.ALPHA
+            one, other = (Models(rng.normal(size=seeds), np.zeros((2, seeds))) for seeds in (few, many))
+            exact += compared(one, other).p_value < uncertainty.ALPHA
+            variances = [
+                uncertainty.Variance(float(np.var(own.scores, ddof=1)) / len(own.scores), len(own.scores) - 1)
+                for own in (one, other)
+            ]
+            plain = uncertainty.paired_test(float(one.scores.mean() - other.scores.mean()), variances)
+            former += plain.p_value < uncertainty.ALPHA
+        name = f"{few} seeds against {many}: rejected"
+        yield Rate(f"{name}, examples add noise", noisy / repeats, repeats, "at most", uncertainty.ALPHA)
+        yield Rate(f"{name}, seeds alone add noise", exact / repeats, repeats, "at most", uncertainty.ALPHA)
+        yield Rate(f"{name}, seeds alone, each with its own freedom", former / repeats, repeats, "for comparison", None)
 
 
 def some_fail(rng: np.random.Generator, number: int) -> np.ndarray:
@@ -524,6 +549,7 @@ def exit_settings(
 SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "null": null_tables,
     "freedom": degrees_of_freedom,
+    "unequal": unequal_seeds,
     "search": searched_once,
     "mean": mean_scores,
     "repeats": repeats_of_searches,

@@ -14,6 +14,7 @@ from scipy import special
 LEVEL = 0.95  # coverage of every interval
 ALPHA = 0.05  # significance level
 MOST_FREEDOM = 1e6  # degrees of freedom above which Student's t is taken as normal
+FEW_SEEDS = 3  # so few seeds, against more seeds, get the degrees of freedom of the few alone
 WIDEST = 2.0  # largest difference of two scores in [-1, 1]
 
 
@@ -58,20 +59,20 @@ def welch_test(
 ) -> PairedTest:
     """Test the difference between the mean scores of two methods: Welch over seeds, bootstrap over dev examples.
 
-    The variance of the difference is the sum of three variances: one over the seeds of each method (Welch), and one
-    over examples (bootstrap). The interaction of seeds and examples is counted once.
-
-    Args:
-        resampled: (resamples, seeds) scores on resamples of the examples. Both methods share the resamples.
-        other_resampled: resampled scores of the other method.
-        scores: one per seed, on all examples.
-        other_scores: scores of the other method, one per seed.
+        The variance of the difference is the sum of three variances: one over the seeds of each method (Welch), and one
+    XX scores on resamples of the examples. Both methods share the resamples.
+            other_resampled: resampled scores of the other method.
+            scores: one per seed, on all examples.
+            other_scores: scores of the other method, one per seed.
     """
     over_examples = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
     between_seeds = _variance_between_seeds(resampled) + _variance_between_seeds(other_resampled)
     of_examples = Variance(max(0.0, over_examples - between_seeds), inf)
-    variances = [of_examples, _variance_over_seeds(scores), _variance_over_seeds(other_scores)]
-    return paired_test(float(np.mean(scores) - np.mean(other_scores)), variances)
+    over_seeds = [_variance_over_seeds(scores), _variance_over_seeds(other_scores)]
+    fewest, most = sorted((len(scores), len(other_scores)))
+    if fewest <= FEW_SEEDS and fewest < most:
+        over_seeds = [Variance(sum(part.value for part in over_seeds), fewest - 1)]
+    return paired_test(float(np.mean(scores) - np.mean(other_scores)), [of_examples, *over_seeds])
 
 
 def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
@@ -95,7 +96,7 @@ def at_level(test: PairedTest, level: float) -> PairedTest:
     return replace(test, low=test.difference - half, high=test.difference + half)
 
 
-def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
+def paired_test(difference: float, variances: Sequence[Variance], *, most_freedom: float = MOST_FREEDOM) -> PairedTest:
     """Test whether a difference is 0; the variance of the difference is the sum of `variances`.
 
     Degrees of freedom are Satterthwaite's (1946), with one change: a variance with ν degrees of freedom gets the weight

@@ -230,3 +230,12 @@ def test_a_model_that_answers_all_alike_has_the_same_score_on_every_resample_wit
             assert (resampled == resampled[:, :1]).all()
         else:
             assert not resampled.any()
+
+
+def test_few_seeds_against_many_get_the_freedom_of_the_few():
+    nothing = {seeds: np.zeros((10, seeds)) for seeds in (2, 3, 4, 10)}
+    for few, freedom in ((2, 1), (3, 2)):
+        test = statistics.welch_test(nothing[few], nothing[10], np.arange(few) / 50, np.arange(10) / 50)
+        assert test.freedom == pytest.approx(freedom)
+    assert statistics.welch_test(nothing[4], nothing[10], np.arange(4) / 50, np.arange(10) / 50).freedom > 3
+    assert statistics.welch_test(nothing[3], nothing[3], np.arange(3) / 50, np.arange(3) / 40).freedom > 2
