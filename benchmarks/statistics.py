@@ -10,6 +10,7 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     null          tables of five methods on eight tasks that are all alike: how often a table marks anything
     freedom       the t-test of a difference with two kinds of variance, at the level of the first of 32 comparisons
     unequal       two methods that are alike, one with 2 or 3 seeds, the other with 5 or 10: how often they differ
+    drops         two methods that are alike, and a user who drops seeds that hide a difference: how often they differ
     search        methods that are alike, each searched afresh: how often their chosen configurations differ
     mean          coverage of the interval of a mean score, and of those of several methods' means over the tasks
     repeats       methods that are alike, each searched several times: level and coverage of the test over searches
@@ -27,6 +28,7 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -210,6 +212,24 @@ def unequal_seeds(divisor: int) -> Iterator[Rate]:
         yield Rate(f"{name}, examples add noise", noisy / repeats, repeats, "at most", uncertainty.ALPHA)
         yield Rate(f"{name}, seeds alone add noise", exact / repeats, repeats, "at most", uncertainty.ALPHA)
         yield Rate(f"{name}, seeds alone, each with its own freedom", former / repeats, repeats, "for comparison", None)
+
+
+def dropped_seeds(divisor: int) -> Iterator[Rate]:
+    """Two methods that are alike. The user drops the seeds of one of them that most reduce the p-value."""
+    rng, repeats, seeds = np.random.default_rng(12), 1_000 // divisor, 2 * SEEDS
+    rejected = np.zeros(3)  # by number of dropped seeds
+    for _ in range(repeats):
+        ease = rng.uniform(0.5, 1.0, EXAMPLES)
+        chances = [np.clip(ease + rng.normal(0, 0.1, EXAMPLES), 0, 1) for _ in range(2)]
+        one, other = (sample(rng, own, seeds=seeds) for own in chances)
+        for dropped in range(len(rejected)):
+            kept = [[*places] for places in itertools.combinations(range(seeds), seeds - dropped)]
+            choices = [Models(one.scores[places], one.resampled[:, places]) for places in kept]
+            rejected[dropped] += min(compared(choice, other).p_value for choice in choices) < uncertainty.ALPHA
+    yield Rate("all scored seeds are tested", rejected[0] / repeats, repeats, "at most", uncertainty.ALPHA)
+    for dropped in (1, 2):
+        name = f"the test leaves out the {dropped} most helpful of {seeds}"
+        yield Rate(name, rejected[dropped] / repeats, repeats, "for comparison", None)
 
 
 def some_fail(rng: np.random.Generator, number: int) -> np.ndarray:
@@ -550,6 +570,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "null": null_tables,
     "freedom": degrees_of_freedom,
     "unequal": unequal_seeds,
+    "drops": dropped_seeds,
     "search": searched_once,
     "mean": mean_scores,
     "repeats": repeats_of_searches,

@@ -1,4 +1,4 @@
-"""Exclude a trial from all numbers: `python -m study.drop runs/NAME KEY --because "a bad disk"`.
+"""Exclude a trial from searches and medians: `python -m study.drop runs/NAME KEY --because "a bad disk"`.
 
 The trial keeps its predictions and its model, and the notes below the table name the trial and the reason. The trial
 is not run again, so the table cell of a dropped confirm trial stays incomplete. If the dropped trial was the best of

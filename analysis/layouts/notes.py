@@ -242,9 +242,11 @@ def _settings(study: Study) -> list[str]:
 
 
 def dropped_notes(rows: Iterable[Row]) -> list[str]:
-    """List the trials that the user dropped, each with the reason."""
+    """List the trials that the user dropped, each with the reason, and say which numbers keep them."""
     return [
         f"{record.phase} trial {record.trial} of {cell.name} (seed {record.seed}) was dropped: {record.error}"
+        + ("" if record.score is None else f"; means and tests keep its score, {POINTS.text(record.score)}")
+        * (record in cell.tested)
         for row in rows
         for cell in row.cells.values()
         for record in cell.dropped

@@ -78,6 +78,8 @@ class Sample(Scored):
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
     """Score the cells on bootstrap resamples of dev. Cells with one seed or incomplete predictions are left out.
 
+    Dropped final runs count: if they did not, a user could drop the trials that hide a difference.
+
     Raises:
         ValueError: if predictions do not match the score in their record, or two seeds have the same predictions.
     """
@@ -91,7 +93,7 @@ def _stored(cell: Cell) -> list[Predictions]:
 
     Return an empty list if there is only one seed, a file is missing, or the seeds have different examples.
     """
-    read = [(record, read_predictions(cell.find_study(record), record)) for record in cell.records]
+    read = [(record, read_predictions(cell.find_study(record), record)) for record in cell.tested]
     stored = [(record, predictions) for record, predictions in read if predictions is not None]
     seeds: dict[bytes, int] = {}  # logits -> first seed with these logits
     for record, predictions in stored:

@@ -39,6 +39,7 @@ class Cell:
     studies: tuple[Study, ...]  # studies that have this method on this task
     arm_records: tuple[Record, ...]  # all records of the method on the task, of both phases and any status
     records: tuple[Record, ...]  # completed final runs
+    tested: tuple[Record, ...]  # those, and the final runs that were dropped when their scores were known
     failed: tuple[Record, ...]  # final runs of the same configuration that failed
     seeds_wanted: tuple[int, ...]  # seeds that the table's protocol asks for
 
@@ -166,6 +167,7 @@ def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
         studies=tuple(studies),
         arm_records=records,
         records=tuple(record for record in confirm if record.status == "completed"),
+        tested=tuple(record for record in confirm if record.status in ("completed", "dropped")),
         failed=tuple(record for record in confirm if record.status == "failed"),
         seeds_wanted=seeds_wanted,
     )

@@ -32,7 +32,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     seed: int
     config: Configuration  # every field of the method, tuned or fixed, with the chosen exit setting
     start: str | None = None  # key of the trial whose model this trial began from
-    status: Status  # "stopped" by ASHA; "dropped" by `study.drop` (the trial counts nowhere)
+    status: Status  # "stopped" by ASHA; "dropped" by `study.drop` (see docs/decisions.md#dropped-trials)
     error: str | None = None  # last line of a failed trial's error, or the reason for dropping a trial
     score: Score | None = None  # the task's metric at the selected epoch, on the reported split
     selection_score: Score | None = None  # the same metric on the split used to select

@@ -85,7 +85,20 @@ def test_table_names_the_trial_and_the_reason(folder):
     tables.main([str(folder)])
     for name in ("dev.md", "answer.md"):
         text = (folder / "tables" / name).read_text()
-        assert "onfirm trial 1 of albert/rte (seed 43) was dropped: a bad disk" in text
+        assert "onfirm trial 1 of albert/rte (seed 43) was dropped: a bad disk; means and tests keep its score" in text
+
+
+def test_drop_of_a_scored_trial_changes_the_median_but_no_test(tmp_path):
+    plan = mini_plan(methods=("albert", "palbert"), tasks=("rte",), samples=1, seeds=3)
+    folder = launched_study(tmp_path / "s", plan)
+    before = gather([load_study(folder)])
+    worst = min(before.cells_by_place["palbert", "rte"].records, key=lambda record: record.score)
+    drop.main([str(folder), worst.key, "--because", "a bad disk"])
+    after = gather([load_study(folder)])
+    assert after.comparisons == before.comparisons
+    assert after.samples["palbert", "rte"].scores == before.samples["palbert", "rte"].scores
+    assert after.cells_by_place["palbert", "rte"].seeds != before.cells_by_place["palbert", "rte"].seeds
+    assert any(f"means and tests keep its score, {points(worst.score)}" in note for note in after.limits)
 
 
 def test_undo_brings_back_the_same_record(folder):
