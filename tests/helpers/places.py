@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout
-SHARED = ROOT.parent / "shared"  # real data and reference cases, where a machine has them
+SHARED = ROOT.parent / "shared"  # real data and tokenizers, where a machine has them
+CASES = ROOT / "tests" / "cases"  # numbers computed by the original code
 
 # For any process, server or notebook, however busy the machine: a whole study takes a minute on an idle one. No test
 # measures how long it waited.

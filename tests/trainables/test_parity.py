@@ -1,7 +1,6 @@
 """Our models against the original code and a plain second writing. Run: pytest tests/trainables/test_parity.py -rP
 
-`-rP` prints the difference of every quantity. The recorded cases are folders beside this checkout, in
-../shared/reference_cases and ../shared/pretraining_cases.
+`-rP` prints the difference of every quantity. The recorded cases are in tests/cases, whose README gives their origins.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import plain_sharebert
-from helpers.places import SHARED
+from helpers.places import CASES
 from helpers.plain_ponder import write_case
 from helpers.plain_pretraining import write_lamb_case, write_nystrom_case
 from helpers.reference_cases import compare_case, different_quantities
@@ -23,12 +22,15 @@ from torch import Tensor
 
 pytestmark = pytest.mark.slow
 
-FOLDERS = (SHARED / "reference_cases", SHARED / "pretraining_cases")
-RECORDED = sorted(case for folder in FOLDERS if folder.is_dir() for case in folder.iterdir())
-ABSENT = pytest.param(None, id="none", marks=pytest.mark.skip(reason=f"no cases in {SHARED}"))
+RECORDED = sorted(path.parent for path in CASES.glob("*/case.json"))
 
 
-@pytest.mark.parametrize("folder", RECORDED or [ABSENT], ids=lambda folder: folder.name)
+def test_readme_gives_the_origin_of_each_recorded_case() -> None:
+    text = (CASES / "README.md").read_text()
+    assert len(RECORDED) == 5 and all(f"`{folder.name}`" in text for folder in RECORDED)
+
+
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
 def test_recorded_case_of_the_original_code(folder: Path) -> None:
     assert different_quantities(folder) == []
 
