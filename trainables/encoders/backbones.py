@@ -11,11 +11,14 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.configuration import EncoderConfig
+from trainables.encoders.architectures import FAMILIES, check_architecture, find_fault, has_pooler
 from trainables.encoders.sharebert_slices import compute_slices
+from trainables.encoders.weights import Weight, list_shards, read_header
 from trainables.sources import HUB_SECONDS, Unusable, go_offline_if_unreachable, hash_of_file, hub_errors
 
 if TYPE_CHECKING:
@@ -65,7 +68,6 @@ PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
 NYSTROM_FAMILIES = ("albert", "bert", "electra")
 MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
@@ -122,6 +124,7 @@ _WEIGHTS = (
 )
 _LIKE_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".index", ".index.json")
 PRETRAINING_FILE = "pretraining.json"  # record of the pretraining; not in fingerprints, because it contains times
+_ADAPTER = "adapter_config.json"
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _MENUS = {
     "backbone": f"a folder, a hub name, {', '.join(UNTRAINED)}",
@@ -151,13 +154,15 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
-    """Reject misspelt names of untrained backbones, and misspelt hub names without an owner.
+    """Reject files, misspelt names of untrained backbones, and misspelt hub names without an owner.
 
     Names in the local cache are accepted.
 
     Raises:
-        ValueError: if the name nearly equals a known one; the message suggests the nearest name.
+        ValueError: if the name is that of a file, or nearly equals a known one; the message suggests the nearest name.
     """
+    if is_hub_name(name) and Path(name).is_file():
+        raise ValueError(f"{kind} {name!r} is a file; allowed: {_MENUS[kind]}")
     bare = hub_revision(name)[0]
     known = (*_OWNERS,) if kind == "tokenizer" else (*UNTRAINED, *_OWNERS)
     if not is_hub_name(name) or "/" in bare or bare in known:
@@ -170,19 +175,41 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
 def check_weights(backbone: str) -> None:
     """Check that a backbone's model can be loaded on this machine, without checking its tokenizer.
 
+    The names, shapes and number types of the weights must be those that config.json needs. Only the headers of the
+    weights files are read. Weights on the hub are checked only if they are in the local cache or are safetensors.
+
     Raises:
         ValueError: if the backbone or a file is missing, damaged or not supported.
     """
-    if backbone not in UNTRAINED:
-        weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
-        _check_files("backbone", backbone, {"configuration": ("config.json",), **weights})
-        sizes = _read_configuration(backbone)
-        if find_family(backbone) == "sharebert":
-            compute_slices(sizes)
-        width, heads = sizes.get("hidden_size"), sizes.get("num_attention_heads")
-        if isinstance(width, int) and isinstance(heads, int) and (heads < 1 or width % heads):
-            allowed = f"allowed: a divisor of hidden_size ({width})"
-            raise Unusable(f"backbone {backbone!r}: num_attention_heads is {heads}; {allowed}")
+    if backbone in UNTRAINED:
+        return
+    parts = {"configuration": ("config.json",)} | ({} if is_untrained(backbone) else {"weights": _WEIGHTS})
+    if _ADAPTER in _check_files("backbone", backbone, parts):
+        raise Unusable(
+            f"backbone {backbone!r} has an adapter ({_ADAPTER}), which is not implemented; merge it into the weights"
+        )
+    find_family(backbone)
+    configuration = _read_configuration(backbone)
+    try:
+        check_architecture(configuration)
+    except ValueError as error:
+        raise Unusable(f"backbone {backbone!r}: {error}") from error
+    if configuration["model_type"] == "sharebert":
+        compute_slices(configuration)
+    file, weights = _read_weights(backbone)
+    if weights and (fault := find_fault(configuration, weights, has=file)):
+        raise Unusable(f"backbone {backbone!r} cannot be loaded: {fault}")
+
+
+def has_new_pooler(backbone: str) -> bool:
+    """Check whether a pretrained backbone lacks the pooler of its family, so that the pooler's weights are random.
+
+    Weights on the hub that are neither in the local cache nor safetensors are assumed to have a pooler.
+    """
+    if backbone in UNTRAINED or is_untrained(backbone):
+        return False
+    _, weights = _read_weights(backbone)
+    return bool(weights) and not has_pooler(_read_configuration(backbone), weights)
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
@@ -443,40 +470,57 @@ def _count_tokens(file: Path) -> int:
 
 
 def _check_content(what: str, file: Path) -> None:
-    """Check that a file is not damaged. Of the weights, only safetensors headers are read.
+    """Check that a file is not damaged. Of the weights, only the headers are read.
 
     Raises:
         Unusable: if the file is damaged.
     """
-    from safetensors import safe_open
-
     try:
         if file.name in _TOKENIZERS:
             _count_tokens(file)
-        elif file.suffix == ".safetensors":
-            with safe_open(file, framework="numpy"):
-                pass
-        elif file.name.endswith(".index.json"):
-            _check_shards(file)
+        elif file.name in _WEIGHTS:
+            read_header(file)
     except OSError:
         raise
     except Exception as error:  # the libraries raise many types
         raise Unusable(f"{what} cannot be loaded: {file.name}: {error}") from error
 
 
-def _check_shards(index: Path) -> None:
-    """Check that all weights files named in an index exist in the same folder.
+def _read_weights(backbone: str) -> tuple[str, dict[str, Weight]]:
+    """Read the header of a backbone's weights; return the name of the file and the weights, without their content.
 
-    Raises:
-        ValueError: if the index names no files, or a file is missing.
+    Return no weights if there are none, or if they are on the hub, but neither in the local cache nor safetensors.
     """
-    content = json.loads(index.read_text(encoding="utf-8"))
-    shards = sorted({*content["weight_map"].values()}) if "weight_map" in content else []
-    missing = [name for name in shards if not (index.parent / name).is_file()]
-    if missing:
-        raise ValueError(f"{len(missing)} of the {len(shards)} files in the index are missing, including {missing[0]}")
-    if not shards:
-        raise ValueError("the index names no files")
+    if is_folder(backbone):
+        files = {name: Path(backbone) / name for name in _WEIGHTS if (Path(backbone) / name).is_file()}
+    else:
+        files = _find_cached_files(backbone)
+    name = next((name for name in _WEIGHTS if name in files), "")
+    if not name:
+        return ("", {}) if is_folder(backbone) else ("the file", _read_hub_weights(backbone))
+    if is_hub_name(backbone) and name.endswith(".index.json"):
+        try:
+            list_shards(files[name])
+        except ValueError:  # some of the files are not downloaded yet
+            return "", {}
+    return name, read_header(files[name])
+
+
+@cache
+def _read_hub_weights(name: str) -> dict[str, Weight]:
+    """Read the headers of a repository's safetensors files on the hub, without downloading the weights."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
+
+    repository, revision = hub_revision(name)
+    with _hub_errors("backbone", name):
+        go_offline_if_unreachable()
+        try:
+            found = HfApi().get_safetensors_metadata(repository, revision=revision)
+        except (NotASafetensorsRepoError, SafetensorsParsingError):
+            return {}
+    parts = [part.tensors.items() for part in found.files_metadata.values()]
+    return {name: Weight(tuple(tensor.shape), tensor.dtype) for part in parts for name, tensor in part}
 
 
 def _list_folder_files(kind: str, name: str) -> set[str]:

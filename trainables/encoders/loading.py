@@ -154,9 +154,13 @@ def _load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
     if is_untrained(backbone):
         return AutoModel.from_config(model_config, **options)
     place, revision = hub_revision(backbone)
-    options |= {"revision": revision, "dtype": torch.float32, "weights_only": True}
+    options |= {"revision": revision, "dtype": torch.float32, "weights_only": True, "output_loading_info": True}
     with _explaining_errors("backbone", backbone), quiet_transformers():
-        return AutoModel.from_pretrained(place, config=model_config, **options)
+        model, info = AutoModel.from_pretrained(place, config=model_config, **options)
+    check_weights(backbone)  # again, because weights on the hub may have been downloaded only now
+    if absent := sorted(name for name in info["missing_keys"] if not name.startswith("pooler.")):
+        raise Unusable(f"backbone {backbone!r} cannot be loaded: {len(absent)} weights are missing; first: {absent[0]}")
+    return model
 
 
 def _check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig, vocab_size: int) -> None:

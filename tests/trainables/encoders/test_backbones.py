@@ -389,8 +389,13 @@ def test_a_damaged_file_of_a_folder_is_named_before_anything_is_loaded(file, con
 @pytest.mark.parametrize(
     ("file", "content", "fault"),
     [
-        ("pytorch_model.bin", b"garbage", "pytorch_model.bin does not contain only weights"),
-        ("config.json", None, "the shapes of the weights differ from config.json"),
+        ("pytorch_model.bin", b"garbage", "pytorch_model.bin: the file does not contain only weights"),
+        (
+            "config.json",
+            None,
+            "config.json needs 71 weights, model.safetensors has 12 of them in another shape; first: "
+            "encoder.layer.0.intermediate.dense.weight is 48 x 32, but should be 24 x 32",
+        ),
     ],
 )
 def test_weights_that_cannot_be_loaded_are_refused_in_one_line(file, content, fault, tmp_path):

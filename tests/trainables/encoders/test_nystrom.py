@@ -135,7 +135,8 @@ def config_of(**changes):
 
 def model_of(family, kind=AutoModel):
     torch.manual_seed(0)
-    return kind.from_config(AutoConfig.for_model(family, **SIZES), attn_implementation="sdpa").eval()
+    sizes = SIZES if family in ("albert", "electra") else {**SIZES, "embedding_size": SIZES["hidden_size"]}
+    return kind.from_config(AutoConfig.for_model(family, **sizes), attn_implementation="sdpa").eval()
 
 
 def with_random_convolutions(model):
