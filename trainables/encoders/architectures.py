@@ -177,12 +177,14 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
     """Check that every field of a config.json is implemented here, or does not change the encoder's computation.
 
     Args:
-        configuration: the content of config.json; its `model_type` is one of `FAMILIES`.
+        configuration: the content of config.json.
 
     Raises:
-        ValueError: if a field is not implemented, or has an impossible value.
+        ValueError: if the family or a field is not implemented, or has an impossible value.
     """
-    family = configuration["model_type"]
+    family = configuration.get("model_type")
+    if family not in FAMILIES:
+        raise ValueError(f"config.json has model_type {json.dumps(family)}; allowed: {', '.join(FAMILIES)}")
     if configuration.get("auto_map"):
         raise ValueError(
             f"config.json names its own code (auto_map), which is never run; allowed: the {family} models of "

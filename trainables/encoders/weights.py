@@ -12,8 +12,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import ZipFile, is_zipfile
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 Shape = tuple[int, ...]
 FLOATS = ("F32", "F16", "BF16", "F64")  # number types that are converted to float32 without a change of meaning
@@ -140,6 +143,23 @@ def describe_difference(
     if unused := list(surplus):
         return f"{whole}, {has} has {len(unused)} more in the same place; first: {unused[0]}"
     return None
+
+
+def check_fit(module: nn.Module, weights: Mapping[str, Tensor], *, has: str) -> None:
+    """Check that weights have the names and shapes of a module's state.
+
+    Args:
+        has: what has the weights, for the message, such as `model.safetensors`.
+
+    Raises:
+        ValueError: if a name or a shape differs.
+    """
+    needed, present = (
+        {name: tuple(value.shape) for name, value in state.items()} for state in (module.state_dict(), weights)
+    )
+    surplus = [name for name in present if name not in needed]
+    if fault := describe_difference(needed, present, needs="the model", has=has, surplus=surplus):
+        raise ValueError(fault)
 
 
 def _find_prefix(missing: list[str], present: Iterable[str]) -> str | None:

@@ -30,6 +30,7 @@ from trainables.data.examples import on_device
 from trainables.devices import backward_precision, check_precision, forward_precision
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import begin_with, encoder_configuration, quiet_transformers
+from trainables.encoders.weights import check_fit
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_models import PretrainingModel, Totals
 from trainables.pretraining_configuration import PretrainingRow, PretrainingSpec
@@ -131,6 +132,7 @@ class PretrainingRun:
         """
         check_same(from_plain(PretrainingSpec, state["spec"], where="the saved spec"), self.spec, _IDENTITY)
         history = from_plain(list[PretrainingRow], state["history"], where="the saved history")
+        check_fit(self._model, state["model"], has="the saved run")
         self._model.load_state_dict(state["model"])
         self._optimiser.load(state)
         self.history = history

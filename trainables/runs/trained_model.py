@@ -40,10 +40,12 @@ from trainables import method_files
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import classify_data
 from trainables.data.tasks import Task
+from trainables.encoders.architectures import check_architecture, find_fault
 from trainables.encoders.backbones import family_options, is_folder
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention
+from trainables.encoders.weights import check_fit, read_header
 from trainables.models.classifiers import LastLayerModel
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.trial import TrialSpec, reading_inputs
@@ -52,6 +54,8 @@ from trainables.schema import from_plain, to_plain
 
 HEADS = "heads.safetensors"
 METHODS = "methods"
+# Fields of an encoder's configuration that change its outputs, but not the shapes of its weights.
+_COMPUTATION = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
 _CLASSIFIER = "ForSequenceClassification"  # suffix of the sequence classifiers' names in transformers
 
 
@@ -93,10 +97,10 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers)
         model = method.build(config, encoder, task)
     try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{folder}: the weights do not match {DESCRIPTION}: {reason}") from error
+        check_fit(model, weights, has="the folder")
+    except ValueError as error:
+        raise ValueError(f"{folder}: the weights do not match {DESCRIPTION}: {error}") from error
+    model.load_state_dict(weights)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)
 
@@ -106,18 +110,35 @@ def start_from(model: EarlyExitModel, folder: Path) -> None:
 
     Raises:
         Unavailable: the folder has no trained model.
-        ValueError: the trained model lacks some of these weights, or their shapes differ.
+        ValueError: the trained model lacks some of these weights, their shapes differ, or the encoders differ.
     """
     with reading_inputs():
         weights, description = read_model(folder)
+    _check_same_encoder(model.encoder.configuration, description, folder)
     for part, module in model.started_parts().items():
         of_part = {name.removeprefix(f"{part}."): held for name, held in weights.items() if name.startswith(f"{part}.")}
         try:
-            module.load_state_dict(of_part)
-        except RuntimeError as error:
+            check_fit(module, of_part, has=f"the {part} in {WEIGHTS}")
+        except ValueError as error:
             of = description["spec"]
             source = f"{of['method']}, {of['backbone']}, task {of['task']}"
             raise ValueError(f"start {folder}: the model's {part} ({source}) does not fit: {error}") from error
+        module.load_state_dict(of_part)
+
+
+def _check_same_encoder(config: PreTrainedConfig, description: dict[str, Any], folder: Path) -> None:
+    """Check that a trained model's encoder computes its outputs as an encoder of `config` does.
+
+    Raises:
+        ValueError: a field that the shapes of the weights do not show differs.
+    """
+    theirs, ours = description["encoder"], config.to_dict()
+    if differing := [name for name in _COMPUTATION if theirs.get(name) != ours.get(name)]:
+        name = differing[0]
+        raise ValueError(
+            f"start {folder}: the encoder's {name} is {theirs.get(name)!r}, but that of the backbone is "
+            f"{ours.get(name)!r}; allowed: a start from a model with a backbone of the same architecture"
+        )
 
 
 # Exports.
@@ -155,8 +176,12 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     try:
         description = json.loads((folder / DESCRIPTION).read_text())
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         theirs, heads = load_file(folder / WEIGHTS), load_file(folder / HEADS)
+        configuration = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        check_architecture(configuration)
+        if fault := find_fault(configuration, read_header(folder / WEIGHTS), has=WEIGHTS):
+            raise ValueError(fault)
     except (OSError, ValueError, SafetensorError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{folder}: the exported model cannot be read: {first}") from error

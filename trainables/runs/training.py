@@ -31,6 +31,7 @@ from trainables.data.tasks import Task
 from trainables.devices import backward_precision, check_precision
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
+from trainables.encoders.weights import check_fit
 from trainables.method_files import compute_digest
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import combine_settings, with_setting
@@ -201,11 +202,13 @@ class TrainingRun:
         with readable(folder):
             if state.get("method_files") != run._method_files:
                 raise ValueError("the files of its method have changed since")
+            check_fit(run._model, state["model"], has="the saved trial")
             run._model.load_state_dict(state["model"])
             run._optimiser.load(state)
             if run.best_epoch:
                 run._saved_model = model_folder(folder, run.best_epoch)
                 run._selected_weights, _ = read_model(run._saved_model)
+                check_fit(run._model, run._selected_weights, has=str(run._saved_model))
                 run._set_exit(run.history[run.best_epoch - 1].exit_setting)
         return run
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,13 @@ from helpers.glue_folders import write_glue
 from helpers.trials import spec_of
 from helpers.walked_layers import padded, walk
 from msgspec.structs import replace
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
 from trainables.runs.training import TrainingRun
+from trainables.runs.trial import UnreadableState
+from trainables.runs.trial_files import read_state, write_state
 
 TEXTS = ["a dog sleeps", "the old cat near the tree sees a red bird"]
 
@@ -156,3 +162,111 @@ def test_heads_of_another_model_are_refused_in_one_line(cache, tmp_path):
     (one / "heads.safetensors").write_bytes((other / "heads.safetensors").read_bytes())
     with pytest.raises(ValueError, match=f"^{one}: the weights do not match model.json: [^\n]+$"):
         load_trained(one)
+
+
+def renamed(file: Path, rename: Callable[[str], str]) -> None:
+    """Rename the weights of a file. `rename` returns "" for a weight to leave out."""
+    weights = {rename(name): weight for name, weight in load_file(file).items()}
+    save_file({name: weight for name, weight in weights.items() if name}, file, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"num_hidden_layers": 1}, "has 16 more in the same place; first: "),
+        ({"num_hidden_layers": 3}, "has 39 of them; first missing: encoder.layer.2.attention.self.query.weight"),
+        ({"vocab_size": 9}, "in another shape; first: embeddings.word_embeddings.weight is "),
+        ({"auto_map": {"AutoModel": "own.Model"}}, "config.json names its own code (auto_map), which is never run"),
+    ],
+)
+def test_an_export_with_another_configuration_is_refused_in_one_line(changes, fault, cache, tmp_path):
+    folder = exported(unlike_any_other(cache, "palbert", "rte", backbone="mini-bert"), tmp_path / "to")
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(ValueError, match=f"^{folder}: the exported model cannot be read: [^\n]+$") as raised:
+        load_trained(folder)
+    assert fault in str(raised.value)
+
+
+def test_an_export_with_a_prefix_is_refused_in_one_line(cache, tmp_path):
+    folder = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "to")
+    renamed(folder / "model.safetensors", lambda name: f"module.{name}")
+    with pytest.raises(ValueError, match=r"model.safetensors has none of them: its names begin with `module.`"):
+        load_trained(folder)
+
+
+@pytest.fixture(scope="module")
+def trained_folder(cache, tmp_path_factory):
+    """The folder of a trial after its first epoch, and of its model."""
+    run = TrainingRun(spec_of(task="rte"), cache=cache)
+    run.run_epoch()
+    folder = tmp_path_factory.mktemp("trial")
+    run.save(folder)
+    return folder, folder / "model-epoch-1"
+
+
+@pytest.fixture
+def trial(trained_folder, tmp_path):
+    """A copy of that folder, and of its model."""
+    folder = shutil.copytree(trained_folder[0], tmp_path / "trial")
+    return folder, folder / trained_folder[1].name
+
+
+FAULTS = [
+    (lambda name: f"module.{name}", "has none of them: its names begin with `module.`"),
+    (lambda name: "" if name == "classifier.bias" else name, "has 26 of them; first missing: classifier.bias"),
+    (
+        lambda name: "" if ".query." in name else name,
+        "has 25 of them; first missing: encoder.layers.0.albert_layers.0.attention.query",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rename", "fault"), FAULTS)
+def test_a_trials_model_under_other_names_is_refused_in_one_line(rename, fault, trial):
+    _, model = trial
+    renamed(model / "model.safetensors", rename)
+    with pytest.raises(ValueError, match=f"^{model}: the weights do not match model.json: [^\n]+$") as raised:
+        load_trained(model)
+    assert fault in str(raised.value)
+
+
+@pytest.mark.parametrize(("rename", "fault"), FAULTS)
+def test_a_trial_whose_selected_model_has_other_names_is_not_resumed(rename, fault, trial, cache):
+    folder, model = trial
+    renamed(model / "model.safetensors", rename)
+    with pytest.raises(UnreadableState, match=r"^[^\n]+$") as raised:
+        TrainingRun.resume(folder, cache=cache)
+    assert fault in str(raised.value)
+
+
+@pytest.mark.parametrize(("rename", "fault"), FAULTS)
+def test_a_trial_whose_state_has_other_names_is_not_resumed(rename, fault, trial, cache):
+    folder, _ = trial
+    state = read_state(folder)
+    weights = {rename(name): weight for name, weight in state["model"].items()}
+    write_state(folder, state | {"model": {name: weight for name, weight in weights.items() if name}})
+    with pytest.raises(UnreadableState, match=r"the saved trial cannot be used: [^\n]+$") as raised:
+        TrainingRun.resume(folder, cache=cache)
+    assert fault in str(raised.value)
+
+
+def test_a_start_under_other_names_is_refused_in_one_line(trial, cache):
+    _, model = trial
+    renamed(model / "model.safetensors", lambda name: f"module.{name}")
+    with pytest.raises(ValueError, match=f"^start {model}: the model's encoder [^\n]+$"):
+        TrainingRun(spec_of("palbert", task="rte", start=str(model)), cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "backbones"),
+    [("num_attention_heads", 4, 2), ("hidden_act", "relu", "gelu_new"), ("layer_norm_eps", 0.1, 1e-12)],
+)
+def test_a_start_from_another_architecture_is_refused(field, value, backbones, trial, cache):
+    _, model = trial
+    description = json.loads((model / "model.json").read_text())
+    description["encoder"][field] = value
+    (model / "model.json").write_text(json.dumps(description))
+    fault = f"^start {model}: the encoder's {field} is {value!r}, but that of the backbone is {backbones!r}; allowed: "
+    with pytest.raises(ValueError, match=fault):
+        TrainingRun(spec_of("palbert", task="rte", start=str(model)), cache=cache)
