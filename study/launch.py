@@ -67,8 +67,9 @@ from study.storage.trial_places import StudyStorage, choose_storage
 from study.winners import list_decided
 from trainables import method_files
 from trainables.data.tasks import trainable_tasks
+from trainables.encoders.backbones import describe_unchecked
 from trainables.schema import to_plain
-from trainables.sources import NOT_CHECKED, cache_folder
+from trainables.sources import cache_folder
 from trainables.spelling import resolve_name
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     elif number:
         lines.append(f"the plan differs from the papers and their code in {number} ways; --departures lists them")
     if study.unchecked:
-        lines.append(f"{NOT_CHECKED}{', '.join(study.unchecked)}")
+        lines.append(describe_unchecked(study.unchecked))
     elif study.earlier is None:
         tag = f"plan-{digest(to_plain(resolved))}"
         lines.append("to register this plan before its first trial, add --register --tracking-uri URI, or run:")

@@ -25,7 +25,7 @@ from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.departures import WIDTH, list_pretraining_departures
 from study.plans.plan import ATTENTION, Layered, choose_backbone, format_columns, make_field_error, merge_layers
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining
-from study.plans.resolved_plan import FIRST_SEED, Pretraining
+from study.plans.resolved_plan import FIRST_SEED, Pretraining, describe_new_pooler
 from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_address
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
@@ -34,7 +34,7 @@ from trainables.encoders import backbones
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.trial import TrainingError
 from trainables.schema import Configuration, Typed, Value
-from trainables.sources import NOT_CHECKED, checked
+from trainables.sources import checked
 from trainables.spelling import resolve_name
 
 Attention = Literal["softmax", "nystrom"]
@@ -298,13 +298,15 @@ def _describe(request: Request, file: PretrainingFile, unchecked: Sequence[str])
     if request.tokenizer.value is not None:
         rows.append(("tokenizer", request.tokenizer.value, request.tokenizer.origin))
     print(*format_columns(rows), sep="\n")
+    if request.backbone.value not in unchecked and backbones.has_new_pooler(request.backbone.value):
+        print_lines([describe_new_pooler(request.backbone.value)], output)
     if file.made.departures:
         print("differences from the original recipe:")
         print(
             *(wrap_line(f"  {departure}", read_width(output) or WIDTH) for departure in file.made.departures), sep="\n"
         )
     if unchecked:
-        print_lines([f"{NOT_CHECKED}{', '.join(unchecked)}"], output)
+        print_lines([backbones.describe_unchecked(unchecked)], output)
     if file.made.steps:
         print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are done")
     print("nothing was run")

@@ -27,10 +27,11 @@ from study.launch_options import LaunchOptions, plan_from
 from study.plans.plan import Layered, format_columns
 from study.plans.plan_file import INCLUDE
 from study.plans.resolution import resolve, resolve_configuration
-from study.plans.resolved_plan import FIRST_SEED
+from study.plans.resolved_plan import FIRST_SEED, describe_new_pooler
 from study.screen import points
 from study.storage.addresses import check_new_folder
 from trainables.configuration import AtLeastOne, Count
+from trainables.encoders.backbones import has_new_pooler
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit
 from trainables.schema import Typed, Value
 from trainables.sources import Unusable
@@ -70,6 +71,8 @@ def run(options: Options) -> int:
     spec, values = resolve_spec(options)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in values.items()]
     print(f"{spec.method}/{spec.task}, seed {spec.seed}", *format_columns(rows), sep="\n", flush=True)
+    if has_new_pooler(spec.backbone):
+        print(describe_new_pooler(spec.backbone), flush=True)
     try:
         train(spec, options)
     except (Unavailable, Unusable):

@@ -33,6 +33,7 @@ from study.facts.attestation import FirstCode, describe_code
 from study.facts.plain_words import CellInWords, counted, describe_shortfalls, joined
 from study.facts.record import Record
 from study.plans.ranges import format_setting, shorten, split_key
+from study.plans.resolved_plan import describe_new_pooler
 from study.plans.samplers import describe_sampler, describe_select_by
 from trainables import Departure
 from trainables.data.metrics import metric_words
@@ -115,6 +116,12 @@ def describe_pretraining(studies: Sequence[Study]) -> list[str]:
         return []
     named = zip(name_studies(studies), studies, strict=True)
     return [_describe_backbone(study, f" of {name}" if len(studies) > 1 else "") for name, study in named]
+
+
+def describe_new_poolers(studies: Sequence[Study]) -> list[str]:
+    """Name the backbones without a pooler, each in a sentence."""
+    names = dict.fromkeys(name_backbone(name) for study in studies for name in study.file.plan.without_pooler)
+    return [f"B{describe_new_pooler(name)[1:]}." for name in names]
 
 
 def _describe_backbone(study: Study, where: str) -> str:

@@ -113,6 +113,7 @@ def _list_protocol(plan: ResolvedPlan) -> Departures:
         ("selection", "on dev", "on a slice of train"): asked.selection == "holdout",
         ("selection by", "the score", str(asked.select_by)): asked.select_by is not UNSET,
         ("weights of backbones", "pretrained", "random, not pretrained"): bool(plan.untrained),
+        ("poolers of backbones", "pretrained", "random, in methods that use a pooler"): bool(plan.without_pooler),
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,

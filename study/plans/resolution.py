@@ -76,6 +76,7 @@ from trainables.encoders.backbones import (
     check_positions,
     check_spelling,
     find_family,
+    has_new_pooler,
     hub_revision,
     is_folder,
     is_hub_name,
@@ -146,6 +147,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         own_tasks={task: with_sizes(TASKS[task]) for task in plan.tasks if TASKS[task].place} or UNSET,
     )
     _check_backbones(resolved, unchecked)
+    resolved = replace(resolved, arms=tuple(_note_pooler(arm, unchecked) for arm in resolved.arms))
     return replace(resolved, departures=list_departures(resolved))
 
 
@@ -160,6 +162,12 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         checked(partial(check_attention, arm.pinned_backbone, config), arm.backbone, unchecked)
         check_positions(arm.backbone, arm.find_most("max_length"), of=arm.name)
         checked(partial(check_family, arm.method, arm.pinned_backbone), arm.backbone, unchecked)
+
+
+def _note_pooler(arm: Arm, unchecked: list[str] | None) -> Arm:
+    """Return the arm with a note of whether its backbone lacks a pooler."""
+    is_new = checked(partial(has_new_pooler, arm.pinned_backbone), arm.backbone, unchecked)
+    return replace(arm, new_pooler=True) if is_new is True else arm
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:

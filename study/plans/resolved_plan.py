@@ -137,6 +137,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     start_from: str | None  # name of the arm whose best confirm model it starts from
     pretraining: Pretraining | UnsetType = UNSET  # of the backbone, if `study.pretrain` made it
     random_weights: bool | UnsetType = UNSET  # True if the backbone is a folder without weights, else UNSET
+    new_pooler: bool | UnsetType = UNSET  # True if the backbone's weights lack the pooler of its family, else UNSET
     search_precision: Precision | UnsetType = UNSET  # of search trials; UNSET: as in `fixed`
 
     @property
@@ -261,6 +262,11 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         return list(dict.fromkeys(arm.backbone for arm in self.arms if arm.backbone in names or arm.random_weights))
 
     @property
+    def without_pooler(self) -> list[str]:
+        """The pretrained backbones whose weights lack the pooler of their family."""
+        return list(dict.fromkeys(arm.backbone for arm in self.arms if arm.new_pooler))
+
+    @property
     def pins(self) -> dict[str, str]:
         """The fingerprint of each hub name in the plan."""
         pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
@@ -289,6 +295,11 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _arms(self) -> dict[str, Arm]:
         return {arm.name: arm for arm in self.arms}
+
+
+def describe_new_pooler(backbone: str) -> str:
+    """Describe in one line a pretrained backbone that lacks the pooler of its family."""
+    return f"backbone {backbone} has no pooler, so methods that use a pooler start with a random one"
 
 
 # ---- identities and seeds

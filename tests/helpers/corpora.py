@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save
+import numpy as np
+from helpers.configurations import SIZES
+from safetensors.numpy import load_file, save, save_file
 
 import search_spaces.objectives
 from study.plans.pretrained_backbone import PretrainingFile, write_pretraining
 from study.plans.resolved_plan import Pretraining
 from trainables import base_method, objectives
+from trainables.encoders.architectures import list_weights
 from trainables.encoders.mini_backbones import word_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 
@@ -61,12 +64,13 @@ def pretrained_folder(
     positions: int = 128,
     conv_kernel_size: int | None = None,
 ) -> Path:
-    """A folder as `study.pretrain` leaves it, of an ALBERT without real weights."""
+    """A folder as `study.pretrain` leaves it, of an ALBERT whose weights are all 0."""
     folder.mkdir(parents=True)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 6, "max_position_embeddings": positions}
     own = {} if conv_kernel_size is None else {"conv_kernel_size": conv_kernel_size}
-    (folder / "config.json").write_text(json.dumps({"model_type": "albert", **sizes, **own}))
-    (folder / "model.safetensors").write_bytes(save({}))
+    config = {"model_type": "albert", **SIZES, "max_position_embeddings": positions, **own}
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = {name: np.zeros(shape, np.float32) for name, shape in list_weights(config).items()}
+    (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
     word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(folder / "tokenizer.json"))
     made = Pretraining(
         objective="mlm",
@@ -79,10 +83,9 @@ def pretrained_folder(
         steps=40,
         departures=("of no publication",),
     )
-    config = pretraining_values("mlm", steps=40)
     file = PretrainingFile(
         made=made,
-        config=config,
+        config=pretraining_values("mlm", steps=40),
         seed=42,
         backbone_fingerprint="mini-albert@0",
         tokenizer=None,
@@ -92,3 +95,16 @@ def pretrained_folder(
     )
     write_pretraining(folder, file)
     return folder
+
+
+def renamed(folder: Path, rename: Callable[[str], str]) -> Path:
+    """Rename the weights in a folder. `rename` returns "" for a weight to leave out."""
+    file = folder / "model.safetensors"
+    weights = {rename(name): weight for name, weight in load_file(file).items()}
+    save_file({name: weight for name, weight in weights.items() if name}, file, metadata={"format": "pt"})
+    return folder
+
+
+def without_pooler(folder: Path) -> Path:
+    """Leave out the pooler's weights in a folder."""
+    return renamed(folder, lambda name: "" if name.startswith("pooler") else name)

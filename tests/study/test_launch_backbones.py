@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.corpora import pretrained_folder
+from helpers.corpora import pretrained_folder, renamed, without_pooler
 from helpers.simulation import NO_PROVENANCE
-from safetensors.numpy import save
+from safetensors.numpy import load_file, save
 
 from study import launch, launch_options
 from study.decisions.scheduler import Scheduler
@@ -192,6 +192,35 @@ def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):
     assert f"  backbone {folder}, pretrained here with mlm\n" in told and "  mlm:\n    of no publication" in told
 
 
+def test_a_missing_pooler_stands_in_the_dry_run_and_the_departures(capsys, tmp_path):
+    folder = pretrained_folder(tmp_path / "ours")
+    asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run", "--departures"]
+    assert launch.main(asked) == 0
+    assert "pooler" not in capsys.readouterr().out
+    without_pooler(folder)
+    assert launch.main(asked) == 0
+    told = capsys.readouterr().out
+    assert f"backbone {folder} has no pooler, so methods that use a pooler start with a random one\n" in told
+    assert "    poolers of backbones: random, in methods that use a pooler (paper: pretrained)\n" in told
+
+
+@pytest.mark.parametrize("asked", [[], ["--dry-run"]])
+def test_weights_of_other_names_are_refused_before_any_trial(asked, capsys, tmp_path):
+    folder = renamed(pretrained_folder(tmp_path / "ours"), lambda name: f"module.{name}")
+    told = refused(capsys, tmp_path, "--task", "rte", "--backbone", str(folder), *asked)
+    assert told == (
+        f"study.launch: backbone {str(folder)!r} cannot be loaded: config.json needs 23 weights, model.safetensors has "
+        "none of them: its names begin with `module.`; save the weights without this prefix"
+    )
+
+
+def test_a_file_is_no_backbone(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").touch()
+    told = refused(capsys, tmp_path, "--task", "rte", "--backbone", "README.md", "--dry-run")
+    assert told.startswith("study.launch: backbone 'README.md' is a file; allowed: a folder, a hub name, mini-albert")
+
+
 @pytest.mark.slow
 def test_another_content_of_the_folder_is_refused(capsys, tmp_path):
     folder = pretrained_folder(tmp_path / "ours")
@@ -202,6 +231,7 @@ def test_another_content_of_the_folder_is_refused(capsys, tmp_path):
         scheduler = Scheduler(resolved, journal, NO_PROVENANCE)
         scheduler.begin_launch(command="", host="", pid=0)
         assert scheduler.next_trial() is not None
-    (folder / "model.safetensors").write_bytes(save({"other": np.zeros(1)}))
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").write_bytes(save({**weights, "head": np.zeros(1)}))
     assert launch.main([*asked, "--out", str(tmp_path), "--name", "mine"]) == 2
     assert "backbone_fingerprint" in capsys.readouterr().err

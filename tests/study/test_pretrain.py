@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from filelock import FileLock
-from helpers.corpora import random_documents, write_corpus
+from helpers.corpora import pretrained_folder, random_documents, renamed, without_pooler, write_corpus
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.started_processes import descendants, is_alive, kill, kill_all
 
@@ -227,9 +227,26 @@ def test_what_the_hub_was_not_asked_for_is_named_in_a_dry_run(
     where = ("--to", str(tmp_path / "to"), "--corpus", corpus)
     assert pretrain.main([options[0], *where, *options[1:], "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2:] == [f"these were not checked, because the hub cannot be reached: {unchecked}", "nothing was run"]
+    assert lines[-2:] == [
+        f"these were not checked, because the hub cannot be reached: {unchecked}; a backbone must be of family albert, "
+        "bert, electra, roberta or sharebert",
+        "nothing was run",
+    ]
     assert pretrain.main([options[0], *where, *options[1:]]) == 2
     assert "the hub cannot be reached" in capsys.readouterr().err
+
+
+def test_a_missing_pooler_is_named_in_a_dry_run(tmp_path, corpus, capsys):
+    backbone = without_pooler(pretrained_folder(tmp_path / "ours"))
+    arguments = ["albert-mlm", "--corpus", corpus, "--backbone", str(backbone), "--to", str(tmp_path / "to")]
+    assert pretrain.main([*arguments, "--set", "max_length=64", "--dry-run"]) == 0
+    assert f"backbone {backbone} has no pooler, so methods that use a pooler" in capsys.readouterr().out
+
+
+def test_a_backbone_with_other_names_is_refused_in_a_dry_run(tmp_path, corpus, capsys):
+    backbone = renamed(pretrained_folder(tmp_path / "ours"), lambda name: f"module.{name}")
+    arguments = ["albert-mlm", "--corpus", corpus, "--backbone", str(backbone), "--to", str(tmp_path / "to")]
+    assert "none of them: its names begin with `module.`" in refused(capsys, *arguments, "--dry-run")
 
 
 def test_a_departure_that_set_makes_untrue_is_left_out(tmp_path, corpus, capsys):

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers.corpora import pretrained_folder, renamed, without_pooler
 from helpers.journals import MadeJournal
 from helpers.own_methods import edit, write_methods
 from helpers.simulation import scheduler_of
@@ -101,6 +102,22 @@ def test_it_prints_epochs_and_the_score_and_leaves_nothing(tmp_path, monkeypatch
     assert "training on 64 rows, scoring on 64 rows of dev\n" in printed
     assert printed.splitlines()[-1].startswith("selected epoch ")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_pooler_is_named_before_the_training(tmp_path, capsys):
+    folder = without_pooler(pretrained_folder(tmp_path / "ours"))
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"]))
+    sizes = ("--backbone", str(folder), "--set", "max_length=64", "--set", "num_hidden_layers=2")
+    assert main(["try", *ARGUMENTS, *sizes]) == 0
+    assert f"\nbackbone {folder} has no pooler, so methods that use a pooler start" in capsys.readouterr().out
+
+
+def test_weights_of_other_names_are_refused(tmp_path, capsys):
+    folder = renamed(pretrained_folder(tmp_path / "ours"), lambda name: f"module.{name}")
+    assert main(["try", *ARGUMENTS, "--backbone", str(folder)]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1 and "its names begin with `module.`" in told.err
 
 
 def test_the_model_that_is_kept_can_be_loaded(tmp_path):

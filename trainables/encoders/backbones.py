@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
 from functools import cache
@@ -19,7 +19,7 @@ from trainables.configuration import EncoderConfig
 from trainables.encoders.architectures import FAMILIES, check_architecture, find_fault, has_pooler
 from trainables.encoders.sharebert_slices import compute_slices
 from trainables.encoders.weights import Weight, list_shards, read_header
-from trainables.sources import HUB_SECONDS, Unusable, go_offline_if_unreachable, hash_of_file, hub_errors
+from trainables.sources import HUB_SECONDS, NOT_CHECKED, Unusable, go_offline_if_unreachable, hash_of_file, hub_errors
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo
@@ -204,12 +204,21 @@ def check_weights(backbone: str) -> None:
 def has_new_pooler(backbone: str) -> bool:
     """Check whether a pretrained backbone lacks the pooler of its family, so that the pooler's weights are random.
 
-    Weights on the hub that are neither in the local cache nor safetensors are assumed to have a pooler.
+    `check_weights` must have accepted the backbone. Weights on the hub that are neither in the local cache nor
+    safetensors are assumed to have a pooler.
+
+    Raises:
+        ValueError: if the hub cannot be reached.
     """
     if backbone in UNTRAINED or is_untrained(backbone):
         return False
     _, weights = _read_weights(backbone)
     return bool(weights) and not has_pooler(_read_configuration(backbone), weights)
+
+
+def describe_unchecked(names: Sequence[str]) -> str:
+    """Name in one line the data, backbones and tokenizers that a dry run could not check."""
+    return f"{NOT_CHECKED}{', '.join(names)}; a backbone must be of family {', '.join(FAMILIES[:-1])} or {FAMILIES[-1]}"
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
