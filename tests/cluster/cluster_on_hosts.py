@@ -41,7 +41,7 @@ class ClusterOnHosts:
             if not name.startswith("~"):
                 _copy(ROOT / name, project / name)
         self.write_configuration()
-        self.operator("umask 077 && ray get-auth-token --generate")
+        self.operator("(umask 077; ray get-auth-token --generate > /dev/null); chmod 600 ~/.ray/auth_token")
 
     def write_configuration(self) -> None:
         """`cluster.yaml` as it is shipped, for these hosts."""

@@ -71,13 +71,27 @@ class StudyOnHosts:
         """Waits for a moment in its middle that this run draws: a host on which a trial is under way."""
         drawn = self.cluster.random
         number, pause = drawn.choice(epochs), drawn.uniform(0, 2)
-        self.cluster.wait(
-            lambda: self._reports() >= number and self.busy(), f"epoch {number} of {self.name}", every=0.1
-        )
+        self._wait_until_busy(number)
         time.sleep(pause)
-        host = drawn.choice(self.busy() or self.cluster.workers)
-        print(f"{self.name}: at {self._reports()} epochs, {pause:.2f} s after epoch {number}; trials on {self.busy()}")
-        return host
+        busy = self._wait_until_busy(number)  # trials may have ended meanwhile
+        print(f"{self.name}: at {self._reports()} epochs, {pause:.2f} s after epoch {number}; trials on {busy}")
+        return drawn.choice(busy)
+
+    def _wait_until_busy(self, epochs: int) -> list[int]:
+        """Waits for so many epochs and a trial under way; the hosts of trials under way."""
+        busy: list[int] = []
+
+        def has_come() -> bool:
+            busy[:] = self.busy() if self._reports() >= epochs else []
+            return bool(busy)
+
+        self.cluster.wait(has_come, f"epoch {epochs} of {self.name}", every=0.1)
+        return busy
+
+    def cut_power(self, host: int) -> set[str]:
+        """Cuts the power of a host; its name if a trial is under way there, whose end was not told just before."""
+        self.cluster.hosts.off(host)
+        return {self.cluster.hosts.name(host)} if host in self.busy() else set()
 
     def busy(self) -> list[int]:
         """Hosts where trials are under way that have reported an epoch there."""
