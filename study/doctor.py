@@ -157,10 +157,18 @@ def find_existing(storage: str) -> str:
     return next(str(path) for path in (Path(storage), *Path(storage).parents) if path.exists())
 
 
+def check_token() -> list[Finding]:
+    """Check that no other user of this machine can read the token of a Ray cluster; return no finding if so."""
+    from study.cluster.ray_cluster import describe_readable_token
+
+    return [Finding("token", fault, True) for fault in (describe_readable_token(),) if fault]
+
+
 def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
-    """Run the checks that must run on the node itself: GPUs, data and storage."""
+    """Run the checks that must run on the node itself: token, GPUs, data and storage."""
     return [
         list_packages(),
+        *check_token(),
         _run_check("GPUs", partial(check_gpus, gpus)),
         _run_check("data", partial(check_data, data)),
         _run_check("storage", partial(check_storage, storage, marker)),

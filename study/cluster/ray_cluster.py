@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import ray
 from ray.exceptions import AuthenticationError, RpcError
 
-from study.cluster.ray_internals import ask_head, find_head, loopback_only, nothing_printed
+from study.cluster.ray_internals import ask_head, find_head, loopback_only, nothing_printed, own_token
 from study.cluster.resources import Autoscaler, WorkerKind
 from study.facts.journal import handle_signals
 from study.screen import show_waiting
@@ -50,15 +51,16 @@ def ray_cluster(address: str | None) -> Iterator[None]:
     """
     os.environ.update(RAY_SETTINGS)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # each trial's record holds its error
-    try:
-        with interrupts_held("Ray is starting"):
-            _join(address) if address else _start()
-        with nothing_printed():
-            yield
-    finally:
-        shown = nullcontext() if address else show_waiting("Ray to stop", output=sys.stderr)
-        with shown, interrupts_held("Ray is stopping"):
-            ray.shutdown()
+    with nullcontext() if address else own_token():
+        try:
+            with interrupts_held("Ray is starting"):
+                _join(address) if address else _start()
+            with nothing_printed():
+                yield
+        finally:
+            shown = nullcontext() if address else show_waiting("Ray to stop", output=sys.stderr)
+            with shown, interrupts_held("Ray is stopping"):
+                ray.shutdown()
 
 
 def _start() -> None:
@@ -86,6 +88,17 @@ def _join(address: str) -> None:
         raise ValueError(f"{named(address)}: the Ray cluster there requires another token; {advice}") from None
     except (OSError, RpcError, RuntimeError) as error:
         raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+
+
+def describe_readable_token() -> str | None:
+    """Describe the token file of this machine and the remedy if other users may open the file; else return None."""
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    try:
+        is_private = not path.stat().st_mode & 0o077
+    except OSError:
+        return None
+    fault = f"other users may open {path}, and its token lets them run code on the Ray cluster: chmod 600 {path}"
+    return None if is_private else fault
 
 
 def _connect(host_and_port: str) -> None:

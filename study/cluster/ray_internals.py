@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from ray._private import ray_constants, services, worker
-from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 
 
 def loopback_only() -> AbstractContextManager[object]:
@@ -24,6 +25,32 @@ def loopback_only() -> AbstractContextManager[object]:
     would replace 127.0.0.1 with a network address.
     """
     return mock.patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False)
+
+
+@contextmanager
+def own_token() -> Iterator[None]:
+    """Make Ray require a token that only its own processes know, if Ray is started in this block.
+
+    Ray would otherwise write its token to ~/.ray/auth_token, with the permissions that the umask gives. The environment
+    of a process is readable only by its user.
+    """
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+    before = {name: os.environ.get(name) for name in names}
+    _set_authentication(dict(zip(names, ("token", secrets.token_hex(32)), strict=True)))
+    try:
+        yield
+    finally:
+        _set_authentication(before)
+
+
+def _set_authentication(values: Mapping[str, str | None]) -> None:
+    """Set or delete environment variables about tokens, and make Ray read them again."""
+    for name, value in values.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def nothing_printed() -> AbstractContextManager[object]:
