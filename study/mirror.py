@@ -104,6 +104,8 @@ class Mirror:
             content = file.read()
         new = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
         for number, line in enumerate(new, start=self._lines + 1):
+            if not line.strip():  # at the end of a file that an editor has saved
+                continue
             event = self._reader.read(line, where=f"{path}:{number}")
             apply_line(self.facts, event, where=f"{path}:{number}")
             if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:

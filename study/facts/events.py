@@ -403,7 +403,7 @@ class EventReader(Reader):
 def read_lines(folder: Path) -> Iterator[tuple[str, Event]]:
     """Yield the place (`runs/NAME/events.jsonl:3`) and the event of each line; yield nothing if the file is missing.
 
-    An incomplete last line, as after a crash, is skipped with a warning.
+    An incomplete last line, as after a crash, is skipped with a warning. Blank lines at the end are skipped.
 
     Raises:
         ValueError: a complete line is invalid (the message names file, line and field), or the file is a folder.
@@ -413,10 +413,17 @@ def read_lines(folder: Path) -> Iterator[tuple[str, Event]]:
         return
     if path.is_dir():
         raise ValueError(f"{path} is a folder; allowed: the file of a study")
-    name = str(path)
+    name, blank = str(path), None
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             where = f"{name}:{number}"
+            if not line.strip():
+                blank = blank or where
+                continue
+            if blank:
+                raise ValueError(
+                    f"{blank}: the line is blank, but events follow it; restore the file, or delete the blank line"
+                )
             if not line.endswith(b"\n") and not is_json(line):
                 warnings.warn(f"{where}: ignored an incomplete last line of {len(line)} bytes", stacklevel=2)
                 return

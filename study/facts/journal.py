@@ -24,7 +24,7 @@ import msgspec
 
 from study.facts.events import FILE, Event, add_checksum, is_json, utc_now
 from study.facts.journal_copy import check_not_lost, keep_copy
-from study.facts.plain_words import to_second
+from study.facts.plain_words import counted, to_second
 from study.facts.study_facts import read_facts
 from study.own_packages import STOP_SIGNALS
 from trainables.atomic_files import flush, write_bytes
@@ -249,7 +249,7 @@ class Journal:
     def __init__(self, folder: Path):
         """Lock the study folder for this process, and read its journal.
 
-        An incomplete last line is removed, with a warning.
+        An incomplete last line, or blank lines at the end, are removed with a warning.
 
         Raises:
             ValueError: another launch runs the study, lines are lost, or a line is invalid (the message names file and
@@ -262,6 +262,7 @@ class Journal:
             flush(folder)
             self._path, self._reader, self._descriptor = folder / FILE, Reader(Event), self._lock.descriptor
             self._cut_torn_tail()
+            self._cut_blank_lines()
             self._size = os.fstat(self._descriptor).st_size
             self.facts = read_facts(folder)
             keep_copy(folder)
@@ -278,6 +279,17 @@ class Journal:
             removed = f"removed an incomplete last line of {len(content) - whole} bytes"
             warnings.warn(f"{self._path}: {removed}", stacklevel=3)
             os.ftruncate(self._descriptor, whole)
+
+    def _cut_blank_lines(self) -> None:
+        content = self._path.read_bytes()
+        text = content.rstrip()
+        if content[len(text) :] in (b"", b"\n"):
+            return
+        number = content.count(b"\n", len(text)) - bool(text)
+        warnings.warn(f"{self._path}: removed {counted(number, 'blank line')} at its end", stacklevel=3)
+        os.ftruncate(self._descriptor, len(text))
+        if text:
+            os.write(self._descriptor, b"\n")
 
     def now(self) -> str:
         """Return the time for a new event: the current time, but never earlier than the last event."""

@@ -55,12 +55,14 @@ class JournalDigest:
 def compute_journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
     """Compute the SHA-256 of the journal's complete lines, as `head -n LINES events.jsonl | sha256sum` does.
 
-    A final `launch_ended` line is ignored, because it is written after the tables and the report. `first` is the
-    maximum number of lines.
+    A final `launch_ended` line is ignored, because it is written after the tables and the report, and so are blank
+    lines at the end. `first` is the maximum number of lines.
     """
     path = folder / FILE
     content = path.read_bytes() if path.exists() else b""
     lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+    while lines and not lines[-1].strip():
+        lines.pop()
     if lines and lines[-1].startswith(_ENDED):
         lines.pop()
     lines = lines[:first]

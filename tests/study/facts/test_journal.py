@@ -22,6 +22,7 @@ from study.facts.events import LaunchEnded, SearchClosed, TrialRetried, read_eve
 from study.facts.journal import LEASE, Journal, Lease, find_lock_holder
 from study.facts.journal_copy import COPY
 from study.facts.study_facts import read_facts
+from study.facts.study_folder import compute_journal_digest
 from study.own_packages import STOP_SIGNALS
 from trainables.atomic_files import write_json
 
@@ -463,3 +464,21 @@ def test_whether_a_trial_is_broken_off_is_a_matter_of_order_and_not_of_the_clock
         epoch = journal.facts.trials[key].epochs + 1
         journal.append(reported(time=journal.now(), key=key, report=report_of(row_of(epoch, 0.5))))
         assert not journal.facts.trials[key].is_broken_off
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\n\n", b"\r\n \n", b"\n \t"])
+def test_blank_lines_at_the_end_are_skipped_and_the_next_launch_removes_them(tmp_path, end):
+    whole = written(tmp_path, 1, 2)
+    digest = compute_journal_digest(tmp_path)
+    (tmp_path / "events.jsonl").write_bytes(whole + end)
+    assert numbers(tmp_path) == [1, 2] and compute_journal_digest(tmp_path) == digest
+    with pytest.warns(UserWarning, match="events.jsonl: removed "):
+        assert written(tmp_path, 3).startswith(whole + b"{")
+    assert numbers(tmp_path) == [1, 2, 3]
+
+
+def test_blank_line_in_the_middle_is_refused_by_file_and_line(tmp_path):
+    whole = written(tmp_path, 1, 2)
+    (tmp_path / "events.jsonl").write_bytes(whole.replace(b"\n", b"\n\n", 1))
+    with pytest.raises(ValueError, match=r"events.jsonl:2: the line is blank, but events follow it; restore"):
+        read_events(tmp_path)
