@@ -28,6 +28,7 @@ from msgspec.structs import replace
 
 from trainables.atomic_files import write_folder
 from trainables.schema import Typed
+from trainables.sources import is_visible_file
 from trainables.spelling import suggest_nearest
 
 PACKAGE = "included_methods"  # package name of the included folder's modules: `from included_methods._mine import ...`
@@ -152,16 +153,15 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         may_lack_methods: accept a folder without methods.
 
     Raises:
-        ValueError: if the folder is missing or has no method, if a Python file is not a text, if the other files are
-            too large, or if a method's name is invalid or already taken.
+        ValueError: if the folder is missing or has no method, if a Python file cannot be read or is not UTF-8, if the
+            other files are too large, or if a method's name is invalid or already taken.
     """
     allowed = "a folder with methods (NAME.py and NAME_space.py) or tasks (NAME/task.toml)"
     try:
-        paths = sorted(path for path in Path(folder).iterdir() if path.is_file() and not path.name.startswith("."))
-        sources = {path.name: path.read_text(encoding="utf-8") for path in paths if path.suffix == ".py"}
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}{_suggest_folder(folder)}") from None
+        paths = sorted(filter(is_visible_file, Path(folder).iterdir()))
+    except OSError as error:
+        raise ValueError(f"{named} {folder}: {error.strerror}; allowed: {allowed}{_suggest_folder(folder)}") from None
+    sources = {path.name: _read_source(path, named=named) for path in paths if path.suffix == ".py"}
     methods = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not methods.pairs and not may_lack_methods:
         raise ValueError(f"{named} {folder}: the folder has no methods; allowed: {allowed}{_suggest_folder(folder)}")
@@ -195,6 +195,19 @@ def _read_others(paths: Sequence[Path], *, named: str) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in paths}
     except OSError as error:
         raise ValueError(f"{named}: {error.filename} cannot be read: {error.strerror}") from None
+
+
+def _read_source(file: Path, *, named: str) -> str:
+    """Read a Python file in UTF-8, with or without a byte order mark. Errors begin with the option `named`."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (
+            f"byte {error.object[error.start]:#04x} is not UTF-8"
+            if isinstance(error, UnicodeDecodeError)
+            else error.strerror
+        )
+        raise ValueError(f"{named} {file}: {reason}; allowed: a Python file in UTF-8") from None
 
 
 def _suggest_folder(place: str | Path) -> str:

@@ -115,6 +115,11 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
         raise HubUnreachable(f"{reason}; allowed: {allowed}; to work offline, {offline}") from error
 
 
+def is_visible_file(path: Path) -> bool:
+    """Check for a file that is not hidden: macOS writes `._NAME` beside each NAME on foreign disks and in archives."""
+    return not path.name.startswith(".") and path.is_file()
+
+
 def hash_of_file(file: Path) -> str:
     """Hash a file's content (SHA-256, hexadecimal). The hash is cached until the file's size or date changes."""
     status = file.stat()

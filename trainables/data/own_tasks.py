@@ -45,7 +45,7 @@ def read_tasks(folder: str | Path) -> list[Task]:
     Raises:
         ValueError: if a task.toml is invalid, or a task's name is invalid or taken. The message names file and value.
     """
-    return [_read_task(file) for file in sorted(Path(folder).resolve().glob(f"*/{FILE}"))]
+    return [_read_task(file) for file in sorted(Path(folder).resolve().glob(f"[!.]*/{FILE}"))]
 
 
 def _read_task(file: Path) -> Task:
@@ -58,7 +58,7 @@ def _read_task(file: Path) -> Task:
             f"{file}: a task cannot be named {name!r}, because the name {taken} is taken; rename the folder"
         )
     try:
-        fields = tomllib.loads(file.read_text(encoding="utf-8"))
+        fields = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: {getattr(error, 'strerror', None) or error}; allowed: a TOML file") from None
     content = from_plain(TaskFile, fields, where=str(file))
