@@ -41,8 +41,8 @@ Attention = Literal["softmax", "nystrom"]
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
 
 _CORPUS = (
-    "text to pretrain on: a folder of .txt files, a data set of the hub, or mini (generated text; the default "
-    "backbone is then tiny)"
+    "text to pretrain on: a folder of .txt files or one file, a data set of the hub, or mini (generated text; the "
+    "default backbone is then tiny)"
 )
 _BACKBONE = (
     "a model size to train from random weights (such as albert-base), a folder or a hub name; default: the model of "
@@ -58,7 +58,7 @@ class Options(Typed, frozen=True, kw_only=True):
     objective: Annotated[
         str, argument("|".join(recipes.list_recipes()), "pretraining objective, or one of its variants (after a colon)")
     ]
-    corpus: Annotated[str, option(_CORPUS, "mini|hub:NAME|FOLDER")]
+    corpus: Annotated[str, option(_CORPUS, "mini|hub:NAME|FOLDER|FILE")]
     to: Annotated[str, option("new folder, or the folder of a pretraining to continue", "FOLDER")]
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
     tokenizer: Annotated[str | None, option("folder or hub name; default: the backbone's tokenizer", _NAME)] = None
@@ -96,6 +96,8 @@ def run(options: Options) -> int:
     tracking_uri, folder = _choose_tracking_uri(options), Path(options.to)
     earlier = _read_earlier(folder)
     request = resolve(options)
+    if note := corpora.check_corpus(request.corpus, request.config.packing):
+        print_lines([note], sys.stderr)
     unchecked: list[str] | None = [] if options.dry_run else None
     spec, file = prepare(request, earlier, unchecked)
     _check_processes(request.config, options.processes)
@@ -167,7 +169,6 @@ def prepare(
     """
     recipe, config, corpus = request.recipe, request.config, request.corpus
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
-    corpora.check_corpus(corpus, config.packing)
     pins = {} if earlier is None else _list_pins(earlier)
     look = backbones.backbone_fingerprint
     corpus_fingerprint = pins.get(corpus, "") or checked(partial(corpora.corpus_fingerprint, corpus), corpus, unchecked)

@@ -50,10 +50,10 @@ def refused(capsys, *arguments: str) -> str:
     [
         (["xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, alectra-rtd:bert-generator, "),
         (["mlm:bert"], "no objective named 'mlm:bert'; available: "),
-        (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder; allowed: mini, hub:"),
+        (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder or file; allowed: mini, hub:"),
         (["mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
         (["mlm", "--corpus", "hub:owner/name"], "corpus 'hub:owner/name' "),
-        (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder; allowed: mini, hub:N"),
+        (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder or file; allowed: mini, hub:N"),
         (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; its fields are "),
         (["alectra-rtd", "--set", "generator_type=bert"], "did you mean generator_family?"),
         (["mlm", "--set", "depth"], "--set is 'depth'; allowed: FIELD=VALUE"),
@@ -96,9 +96,9 @@ def test_bad_corpus_is_one_line(capsys, tmp_path):
     for documents, message in (
         (
             [["one"], ["two"]],
-            "document 1 ('one') has only one sentence, but sentence_pairs needs two",
+            "2 of 2 documents have only one sentence, but sentence_pairs needs two; allowed: at least 2 such",
         ),
-        ([["one", "two"]], "has 1 document(s); allowed: at least 2, because one is held out"),
+        ([["one", "two"]], "the corpus has 1 document(s); allowed: at least 2 documents, because one is held out"),
     ):
         corpus = write_corpus(tmp_path / "text", documents)
         line = refused(capsys, "albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL)
@@ -108,7 +108,10 @@ def test_bad_corpus_is_one_line(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "has 0 document(s); allowed: at least 2, because one is held out; a blank line ends a document"),
+        (
+            b"",
+            "the corpus has 0 document(s); allowed: at least 2 documents, because one is held out; a blank line ends",
+        ),
         (b"one\ntwo\n\ncaf\xe9\n", "text.txt, line 4: byte 0xe9 is not UTF-8"),
         (None, "has no .txt file; allowed: .txt files in UTF-8, with a blank line between documents"),
     ],

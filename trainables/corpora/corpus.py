@@ -3,8 +3,9 @@
     mini                  generated documents of two sentences, in the vocabulary of mini-GLUE
     hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, for example hub:wikimedia/wikipedia:20231101.en; each
                           row of the train split is a document; its text is in the column `text`
-    FOLDER                all `.txt` files in the folder and its subfolders, in UTF-8; each line is a sentence or a
-                          paragraph; a document ends at a blank line or at the end of a file
+    FOLDER                all `.txt` files in the folder and its subfolders, in UTF-8, except hidden ones; each line is
+                          a sentence or a paragraph; a document ends at a blank line or at the end of a file
+    FILE                  one such file, with any ending
 
 No sentence of `mini` occurs in the dev and test splits of mini-GLUE. Every process and every version of Python
 generates the same sentences.
@@ -21,7 +22,7 @@ from typing import Literal
 from trainables.data import glue, mini_glue
 from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS
-from trainables.sources import HUB_SECONDS, go_offline_if_unreachable, hash_of_file, hub_errors
+from trainables.sources import HUB_SECONDS, go_offline_if_unreachable, hash_of_file, hub_errors, is_visible_file
 
 Document = tuple[str, ...]  # non-empty sentences
 Kind = Literal["mini", "hub", "folder"]
@@ -31,29 +32,31 @@ PAIRED = ("sentence_pairs", "random_lines")  # packings that pair sentences of o
 
 
 def classify_corpus(corpus: str) -> Kind:
-    """Classify a corpus: generated text, a data set of the hub, or a folder."""
+    """Classify a corpus: generated text, a data set of the hub, or files (a folder or a single file)."""
     return "mini" if corpus == "mini" else "hub" if corpus.startswith(PREFIX) else "folder"
 
 
-def check_corpus(corpus: str, packing: str) -> None:
-    """Check the files of a corpus. Only a corpus in a folder is checked.
+def check_corpus(corpus: str, packing: str) -> str:
+    """Check the files of a corpus, and describe the documents that `packing` leaves out. Only files are checked.
+
+    Returns:
+        One line if some documents have one sentence and `packing` needs two; "" if no document is left out.
 
     Raises:
-        ValueError: if the folder is missing or has no text file; if a file is not UTF-8; if there are fewer than two
-            documents; or if a document has only one sentence and `packing` needs two.
+        ValueError: if the files are missing or not UTF-8, or if fewer than two documents are left.
     """
     if classify_corpus(corpus) != "folder":
-        return
+        return ""
     num_documents = sum(map(_count_documents, text_files(Path(corpus))))
-    if num_documents < 2:
+    num_short = sum(len(document) < 2 for document in documents(corpus)) if packing in PAIRED else 0
+    short = f"{num_short} of {num_documents} documents have only one sentence, but {packing} needs two"
+    if num_documents - num_short < 2:
+        fault = short if num_short else f"the corpus has {num_documents} document(s)"
         raise ValueError(
-            f"corpus {corpus!r} has {num_documents} document(s); allowed: at least 2, because one is held out; "
-            "a blank line ends a document"
+            f"corpus {corpus!r}: {fault}; allowed: at least 2{' such' * bool(num_short)} documents, because one is "
+            "held out; a blank line ends a document"
         )
-    for number, document in enumerate(documents(corpus) if packing in PAIRED else (), start=1):
-        if len(document) < 2:
-            place = f"corpus {corpus!r}: document {number} ({document[0][:40]!r})"
-            raise ValueError(f"{place} has only one sentence, but {packing} needs two")
+    return f"corpus {corpus}: {short}, so they are left out" if num_short else ""
 
 
 def pinned(corpus: str, fingerprint: str) -> str:
@@ -62,7 +65,7 @@ def pinned(corpus: str, fingerprint: str) -> str:
 
 
 def make_absolute(corpus: str) -> str:
-    """Make the path of a folder absolute, because workers run in other working directories."""
+    """Make the path of a folder or file absolute, because workers run in other working directories."""
     return str(Path(corpus).resolve()) if classify_corpus(corpus) == "folder" else corpus
 
 
@@ -79,7 +82,8 @@ def corpus_fingerprint(corpus: str) -> str:
             return hub_fingerprint(corpus)
         case "folder":
             files = text_files(Path(corpus))
-            content = "".join(f"{file.relative_to(corpus)} {hash_of_file(file)}\n" for file in files)
+            folder = Path(corpus) if Path(corpus).is_dir() else Path(corpus).parent
+            content = "".join(f"{file.relative_to(folder)} {hash_of_file(file)}\n" for file in files)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -137,18 +141,25 @@ def sentences_of_line(line: str) -> list[str]:
 # ---- a folder of text files
 
 
-def text_files(folder: Path) -> list[Path]:
-    """List the `.txt` files in a folder and its subfolders, in the order of their paths.
+def text_files(place: Path) -> list[Path]:
+    """List the `.txt` files in a folder and its subfolders, in the order of their paths; a single file is itself.
+
+    Hidden files, and files in hidden folders, are left out.
 
     Raises:
-        ValueError: if the folder is missing, or has no text file.
+        ValueError: if there is no such folder or file, or the folder has no text file.
     """
-    if not folder.is_dir():
-        raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, hub:NAME, a folder")
-    files = sorted(path for path in folder.rglob("*.txt") if path.is_file())
+    if place.is_file():
+        return [place]
+    if not place.is_dir():
+        raise ValueError(
+            f"corpus {str(place)!r} is not a folder or file; allowed: mini, hub:NAME, a folder, a text file"
+        )
+    found = sorted(path for path in place.rglob("*") if path.suffix.lower() == ".txt" and is_visible_file(path))
+    files = [path for path in found if not any(part.startswith(".") for part in path.relative_to(place).parts)]
     if not files:
         allowed = ".txt files in UTF-8, with a blank line between documents"
-        raise ValueError(f"corpus {str(folder)!r} has no .txt file; allowed: {allowed}")
+        raise ValueError(f"corpus {str(place)!r} has no .txt file; allowed: {allowed}")
     return files
 
 
@@ -167,7 +178,8 @@ def _read_lines(file: Path) -> Iterator[str]:
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(f"{file}, line {number}: byte {line[error.start]:#04x} is not UTF-8") from None
+                fault = f"byte {line[error.start]:#04x} is not UTF-8"
+                raise ValueError(f"{file}, line {number}: {fault}; allowed: text in UTF-8") from None
 
 
 # ---- a data set of the hub

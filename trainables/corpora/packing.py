@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers import PreTrainedTokenizerBase
 
-from trainables.corpora.corpus import PAIRED, check_corpus, corpus_fingerprint, documents
+from trainables.corpora.corpus import PAIRED, corpus_fingerprint, documents
 from trainables.encoders.loading import fingerprint_tokenizer
 from trainables.sources import cached_folder
 
@@ -53,8 +53,13 @@ class TokenisedCorpus:
 
         Identical documents have the same hash, so they are in the same set.
         """
-        number = max(1, round(HELD_OUT_SHARE * len(self.document_hashes)))
-        return self.document_hashes <= np.partition(self.document_hashes, number - 1)[number - 1]
+        return self.hold_out_among(np.ones(len(self.document_hashes), dtype=bool))
+
+    def hold_out_among(self, eligible: np.ndarray) -> np.ndarray:
+        """Choose the held-out documents in the same way, but only among the `eligible` ones (a boolean mask)."""
+        hashes = self.document_hashes[eligible]
+        number = max(1, round(HELD_OUT_SHARE * len(hashes)))
+        return eligible & (self.document_hashes <= np.partition(hashes, number - 1)[number - 1])
 
 
 def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: Path) -> TokenisedCorpus:
@@ -145,8 +150,7 @@ def pack(
     """Load the training and the held-out examples from the cache; if they are missing, pack them first.
 
     Raises:
-        ValueError: if a document has only one sentence and `packing` needs two, or if there are no training or no
-            held-out examples.
+        ValueError: if there are no training or no held-out examples.
     """
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"
@@ -157,9 +161,10 @@ def pack(
 
 
 def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: str, max_length: int) -> None:
-    if packing in PAIRED:
-        check_corpus(corpus, packing)
-    for name, wanted in {"train": ~tokenised.held_out, "held_out": tokenised.held_out}.items():
+    held_out, has_pair = tokenised.held_out, np.diff(tokenised.document_starts) > 1
+    if packing in PAIRED and not (has_pair[held_out].any() and has_pair[~held_out].any()):
+        held_out = tokenised.hold_out_among(has_pair)  # because documents of one sentence make no example
+    for name, wanted in {"train": ~held_out, "held_out": held_out}.items():
         examples = list(_pack_documents(tokenised, np.flatnonzero(wanted), packing, max_length))
         if not examples:
             raise ValueError(f"corpus {corpus!r} has no {packing} example in its {name.replace('_', '-')} documents")

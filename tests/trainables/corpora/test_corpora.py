@@ -60,7 +60,7 @@ def test_a_paragraph_is_cut_into_sentences() -> None:
 
 def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"one\n\ntwo \xe9\n")
-    with pytest.raises(ValueError, match=r"text\.txt, line 3: byte 0xe9 is not UTF-8$"):
+    with pytest.raises(ValueError, match=r"text\.txt, line 3: byte 0xe9 is not UTF-8; allowed: text in UTF-8$"):
         list(documents(str(tmp_path)))
 
 
@@ -73,7 +73,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 def test_a_folder_without_text_is_refused_before_anything_is_read(corpus: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        ValueError, match=r"is not a folder; allowed: mini, |has no .txt file; allowed: .txt files in UTF-8"
+        ValueError, match=r"is not a folder or file; allowed: mini, |has no .txt file; allowed: .txt files in UTF-8"
     ):
         check_corpus(str(tmp_path / corpus), "full")
 
@@ -127,15 +127,36 @@ def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
         corpus_fingerprint("hub:a/b/c")
 
 
-def test_a_document_of_one_sentence_is_refused_where_pairs_are_made(tmp_path: Path) -> None:
-    corpus = write_corpus(tmp_path, [["One two. Three."], ["four"]])
-    for kind in PAIRED:
-        with pytest.raises(
-            ValueError,
-            match=rf": document 2 \('four'\) has only one sentence, but {kind} needs two$",
-        ):
-            check_corpus(corpus, kind)
-    check_corpus(corpus, "full")
+@pytest.mark.parametrize("kind", PAIRED)
+def test_documents_of_one_sentence_are_left_out_and_counted(tmp_path: Path, kind: str) -> None:
+    corpus = write_corpus(tmp_path, [["One two. Three."], ["four"], ["five", "six"]])
+    short = f"1 of 3 documents have only one sentence, but {kind} needs two"
+    assert check_corpus(corpus, kind) == f"corpus {corpus}: {short}, so they are left out"
+    assert check_corpus(corpus, "full") == ""
+    write_corpus(tmp_path, [["One two. Three."], ["four"]])
+    with pytest.raises(
+        ValueError, match=rf"1 of 2 documents have only one .*{kind} needs two; allowed: at least 2 such"
+    ):
+        check_corpus(corpus, kind)
+
+
+def test_hidden_files_are_no_text_and_endings_may_be_upper_case(tmp_path: Path) -> None:
+    write_corpus(tmp_path, [["one"], ["two"]], "A.TXT")
+    before = corpus_fingerprint(str(tmp_path))
+    for name in ("._A.TXT", "._b.txt", ".DS_Store", ".cache/c.txt", "__MACOSX/._A.TXT"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x00\x05\x16\x07\xff")
+    assert list(documents(str(tmp_path))) == [("one",), ("two",)]
+    assert corpus_fingerprint(str(tmp_path)) == before and check_corpus(str(tmp_path), "full") == ""
+
+
+def test_a_single_file_is_a_corpus(tmp_path: Path) -> None:
+    write_corpus(tmp_path, [["one"], ["two"]], "text.md")
+    corpus = str(tmp_path / "text.md")
+    assert check_corpus(corpus, "full") == "" and list(documents(corpus)) == [("one",), ("two",)]
+    before = corpus_fingerprint(corpus)
+    write_corpus(tmp_path, [["one"], ["three"]], "text.md")
+    assert corpus_fingerprint(corpus) != before
 
 
 def test_tokens_are_those_of_the_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
