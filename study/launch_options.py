@@ -80,7 +80,7 @@ _NAMES = "names separated by commas, or {}; repeatable; default by profile: {}"
 _PROFILES = "|".join(["auto", *profiles.list_profiles()])
 _DATA = (
     "mini: generated data, with tiny backbones by default; hub: GLUE from the Hugging Face hub; FOLDER: GLUE's TSV "
-    "files, such as RTE/train.tsv"
+    "files, such as RTE/train.tsv, or those of `datasets`, such as rte/train.csv"
 )
 _BACKBONE = "model that every trial starts from; a folder with only config.json means random weights"
 _ATTENTION = "attention mechanism of all methods; --set overrides it"

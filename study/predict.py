@@ -64,7 +64,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     """Options of `study.predict`."""
 
     model: Annotated[str, argument("MODEL", "folder of a study (runs/NAME), or of an exported model")]
-    input: Annotated[str, argument("input.tsv", "UTF-8 file: TSV or .csv with a header line, or .jsonl")]
+    input: Annotated[str, argument("input.tsv", "UTF-8 file: TSV or .csv with a header line, .jsonl or .parquet")]
     to: Annotated[str | None, option("new file for the predictions; default: standard output", "FILE")] = None
     settings: Annotated[
         list[str],

@@ -63,7 +63,10 @@ class Reader:
             except msgspec.ValidationError as error:
                 value = msgspec.json.decode(line)  # fails if bytes after the first error are invalid JSON
                 raise ValueError(f"{where}: {_explain(str(error), self._kind, value)}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if "surrogate" in str(error):
+                fault = "the text has half of a surrogate pair (such as \\ud83d without \\ude00)"
+                raise ValueError(f"{where}: {fault}, which is not a character; allowed: whole characters") from None
             start = line[:60].decode(errors="replace").rstrip()
             raise ValueError(f"{where}: the text is not a JSON object: {start!r}") from None
 

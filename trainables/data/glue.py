@@ -1,15 +1,13 @@
 """Loads the splits of GLUE and of users' own tasks as ids, texts and labels.
 
 The argument `data` names the source of GLUE: `mini` (generated, `mini_glue.py`), `hub` (`nyu-mll/glue`, read with
-`datasets`) or a folder in the original TSV layout (`RTE/train.tsv`, ...). A user's own task is read from the folder
+`datasets`) or a folder. The folder has the original TSV layout (`RTE/train.tsv`, ...), or files that `datasets` has
+exported from `nyu-mll/glue` (`rte/train.csv`, `rte/validation.parquet`, ...). A user's own task is read from the folder
 `Task.place` instead.
 """
 
-import codecs
-import csv
 import hashlib
-import io
-import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,13 +19,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from trainables.data import mini_glue
+from trainables.data.repeated_texts import RepeatedTexts, count_repeats, hash_texts
+from trainables.data.table_files import Line, describe_header_fault, read_lines, split_cells
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
-from trainables.schema import Reader, Value
 from trainables.sources import go_offline_if_unreachable, hash_of_file, hub_errors
 from trainables.spelling import suggest_nearest
 
 HUB_NAME = "nyu-mll/glue"
 MOST_DIGITS = 18  # largest number of digits in a row's index; a longer index may not fit into an int64
+EXPORTED = (".csv", ".jsonl", ".parquet", "-00000-of-00001.parquet")  # endings of the files that `datasets` exports
+MOST_FAULTS = 10  # maximum number of faults that are reported for one file
 LARGEST_SCORE = 1e6  # largest label of a regression without `score_range`; its square must not overflow a float32
 
 Kind = Literal["mini", "hub", "folder"]
@@ -83,7 +84,7 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 
 
 def read_texts(task: Task, file: Path) -> Split:
-    """Read the texts of a TSV, CSV or JSON Lines file that has the task's text columns.
+    """Read the texts of a TSV, CSV, JSON Lines or Parquet file that has the task's text columns.
 
     Row ids come from the index column if the file has one; other columns are ignored. A CoLA file may lack the header
     line, as the official files do. Rows of QQP that contain a line break are skipped, as in `load_split`.
@@ -94,14 +95,14 @@ def read_texts(task: Task, file: Path) -> Split:
     allowed = f"allowed: a TSV file whose header line has {', '.join(task.file_columns)}"
     if not file.is_file():
         raise ValueError(f"there is no file {file}; {allowed}")
-    lines = _read_lines(file)
+    lines = read_lines(file)
     if not lines:
         raise ValueError(f"{file} is empty; {allowed}")
-    header = _split_cells(lines[0])
+    header = split_cells(lines[0])
     if task.headerless and len(header) == len(task.headerless) and task.file_columns[0] not in header:
         return _Table(task, file, task.headerless, lines).split()
     may_be_cut = task.has_cut_rows and task.label_column in header
-    return _Table(task, file, header, lines[1:], index=_find_index(task, header), may_be_cut=may_be_cut).split()
+    return _Table(task, file, header, lines[1:], index=_find_index(task, file, header), may_be_cut=may_be_cut).split()
 
 
 def read_labelled(task: Task, file: Path) -> Split:
@@ -110,8 +111,8 @@ def read_labelled(task: Task, file: Path) -> Split:
     Raises:
         ValueError: if the file is malformed. The message names file, line and value.
     """
-    lines = _read_lines(file)
-    header = _split_cells(lines[0]) if lines else []
+    lines = read_lines(file)
+    header = split_cells(lines[0]) if lines else []
     column = "label" if "label" in header else task.label_column
     return _Table(task, file, header, lines[1:], label=_find_column(column, header, file)).split()
 
@@ -128,22 +129,90 @@ def check_data(task: Task, data: str) -> None:
 
 
 def find_data_faults(task: Task, data: str) -> Iterator[str]:
-    """Find the faults in the task's train and dev files; describe each in one line.
+    """Find the faults in the task's train and dev files; describe each in one line. A file gives at most ten.
 
     Generated data have no faults. Data on the hub are checked when a trial loads them.
     """
     data = task.place or data
     for split in _read_splits(task) if classify_data(data) == "folder" else ():
         try:
-            table = _read_table(task, split, data)
+            file = _find_file(task, split, data)
+            yield from _scan(task, split, data, hash_of_file(file)).faults
         except (ValueError, OSError) as error:
             yield str(error)
-            continue
+
+
+def count_repeated_texts(task: Task, data: str) -> RepeatedTexts | None:
+    """Count the dev rows whose texts occur in train, and the rows with contradictory labels; None for the hub's data.
+
+    Raises:
+        ValueError: if the data are missing or malformed.
+    """
+    data = task.place or data
+    if data == "hub":
+        return None
+    scans = [
+        _scan(task, split, data, "" if data == "mini" else hash_of_file(_find_file(task, split, data)))
+        for split in _read_splits(task)
+    ]
+    if fault := next((fault for scan in scans for fault in scan.faults), None):
+        raise ValueError(fault)
+    train, *dev = scans
+    texts, labels = (np.concatenate(parts) for parts in zip(*((scan.texts, scan.labels) for scan in dev), strict=True))
+    return count_repeats((train.texts, train.labels), (texts, labels))
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """The faults of a split (at most `MOST_FAULTS`), and, if there are none, hashes of its texts and its labels."""
+
+    faults: tuple[str, ...]
+    texts: np.ndarray  # (rows,) int64
+    labels: np.ndarray  # (rows,) float64
+
+
+@cache  # a plan is resolved several times; the content of the file is part of the key
+def _scan(task: Task, split: str, data: str, content: str) -> _Scan:
+    faults, texts, labels = list[str](), list[int](), list[int | float | None]()
+    if data == "mini":
+        for _, row_texts, label in mini_glue.generate(task, split):
+            texts.append(hash_texts(row_texts))
+            labels.append(label)
+    else:
+        table = _read_table(task, split, data)
         for number in range(len(table.lines)):
             try:
-                table.row(number)
+                row = table.row(number)
             except ValueError as error:
-                yield str(error)
+                faults.append(str(error))
+                if len(faults) == MOST_FAULTS:
+                    break
+                continue
+            if row is not None:
+                texts.append(hash_texts(row[1]))
+                labels.append(row[2])
+        if not faults:
+            faults += _find_label_faults(task, split, table.file, np.array(labels))
+    return _Scan(tuple(faults), np.array(texts, dtype=np.int64), np.array(labels, dtype=np.float64))
+
+
+def _find_label_faults(task: Task, split: str, file: Path, labels: np.ndarray) -> Iterator[str]:
+    """Find the faults of the labels of a whole split: they are all the same, or numbered in another order than GLUE."""
+    if len(labels) and (labels == labels[0]).all():
+        label = f"{labels[0]:g}" if task.is_regression else task.file_labels[labels[0]]
+        measure = "correlation" if task.is_regression else "score"
+        rows = "the only row has" if len(labels) == 1 else f"all {len(labels):,} rows have"
+        yield f"{file}: {rows} the label {label}, so no {measure} has a meaning; allowed: at least two different labels"
+    official = task.class_counts.get(split)
+    if official and _is_exported(task, file):
+        counts = np.bincount(labels.astype(np.int64), minlength=task.num_labels).tolist()
+        if counts != [*official] and sorted(counts) == sorted(official):
+            ours, theirs = (" / ".join(f"{number:,}" for number in each) for each in (counts, official))
+            order = ", ".join(f"{number} = {name}" for number, name in enumerate(task.labels))
+            yield (
+                f"{file} has {ours} rows per class, but {HUB_NAME} has {theirs}, so the classes are numbered in "
+                f"another order; allowed: {order}"
+            )
 
 
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:
@@ -187,11 +256,12 @@ def _make_split(task: Task, rows: Sequence[_Row]) -> Split:
     return Split([*ids], [*texts], None if labels[0] is None else np.array(labels, dtype=kind))
 
 
-# Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other. The files of a
-# user's own task may also be CSV, as spreadsheets and pandas write it, or JSON Lines.
+# Files. Those in the original layout are TSV. All other files of a GLUE task have the columns of `nyu-mll/glue`, with
+# class numbers or class names as labels. The files of a user's own task may have any of the formats in `Task.formats`.
 
-_JSON = Reader(dict[str, Value])
-_Line = tuple[int, str | list[str]]  # number in the file, and a line of TSV or the cells of a row of CSV or JSON Lines
+
+def _is_exported(task: Task, file: Path) -> bool:
+    return not task.place and file.suffix != ".tsv"
 
 
 @dataclass
@@ -201,14 +271,19 @@ class _Table:
     task: Task
     file: Path
     header: Sequence[str]
-    lines: Sequence[_Line]
+    lines: Sequence[Line]
     label: int | None = None  # position of the label's column; None: labels are not read
     index: int | None = None  # position of the id's column; None: the id is the row number
     may_be_cut: bool = False  # True: skip lines with too few columns, the parts of a split row; False: raise an error
     texts: list[int] = field(init=False)  # positions of the text columns
+    spellings: dict[str, int] = field(init=False)  # accepted spelling of a label -> class
 
     def __post_init__(self) -> None:
-        self.texts = [_find_column(column, self.header, self.file) for column in self.task.file_columns]
+        columns, is_exported = self.task.file_columns, _is_exported(self.task, self.file)
+        if is_exported and not {*columns} <= {*self.header}:
+            columns = self.task.text_columns
+        self.texts = [_find_column(column, self.header, self.file) for column in columns]
+        self.spellings = _list_spellings(self.task, is_exported=is_exported)
 
     def rows(self) -> Iterator[_Row]:
         """Parse all rows. If `may_be_cut`, skip lines with too few columns."""
@@ -230,13 +305,14 @@ class _Table:
         Raises:
             ValueError: if the row is malformed. The message names file, line and value.
         """
-        cells = _split_cells(self.lines[number])
+        cells = split_cells(self.lines[number])
         if self.may_be_cut and len(cells) < len(self.header):
             return None
         try:
             return self._parse(number, cells)
         except ValueError as error:
-            raise ValueError(f"{self.file}, line {self.lines[number][0]}: {error}") from None
+            noun = "row" if self.file.suffix == ".parquet" else "line"
+            raise ValueError(f"{self.file}, {noun} {self.lines[number][0]}: {error}") from None
 
     def _parse(self, number: int, cells: list[str]) -> _Row:
         if len(cells) != len(self.header):
@@ -248,25 +324,31 @@ class _Table:
         texts = tuple([cells[place] for place in self.texts])
         if not any(map(str.strip, texts)):
             raise ValueError(
-                f"there is no text in {', '.join(self.task.file_columns)}; allowed: text in at least one column"
+                f"there is no text in {', '.join(self.header[place] for place in self.texts)}; "
+                "allowed: text in at least one column"
             )
         index = number if self.index is None else _parse_index(cells[self.index])
-        label = None if self.label is None else _parse_label(self.task, cells[self.label])
+        label = None if self.label is None else self._parse_label(cells[self.label])
         return index, texts, label
+
+    def _parse_label(self, text: str) -> int | float:
+        if self.task.is_regression:
+            return _parse_score(self.task, text)
+        if (label := self.spellings.get(text)) is not None:
+            return label
+        menu, near = ", ".join(self.task.file_labels), suggest_nearest(text, self.task.file_labels)
+        if _is_exported(self.task, self.file):
+            menu = ", ".join(f"{number} ({name})" for number, name in enumerate(self.task.labels))
+        raise ValueError(f"unknown label {text!r}; the labels of {self.task.title} are {menu}{near}")
 
 
 def _read_table(task: Task, split: str, folder: str) -> _Table:
     file, is_labelled = _find_file(task, split, folder), split not in task.test_splits
-    lines = _read_lines(file)
-    header: Sequence[str] = task.headerless if is_labelled else ()
+    lines, is_exported = read_lines(file), _is_exported(task, file)
+    header: Sequence[str] = task.headerless if is_labelled and not is_exported else ()
     if lines and not header:
-        header, lines = _split_cells(lines[0]), lines[1:]
-        for column in header if task.header else ():
-            if column not in task.header:
-                menu = ", ".join(task.header)
-                raise ValueError(
-                    f"{file}, line 1: unknown column {column[:80]!r}; the columns of {task.title} are {menu}"
-                )
+        header, lines = split_cells(lines[0]), lines[1:]
+        _check_header(task, file, header)
     if not lines:
         size = task.sizes.get(split)
         official = f"the official {task.title} {split} has {size:,}" if size else "at least one row is needed"
@@ -274,94 +356,87 @@ def _read_table(task: Task, split: str, folder: str) -> _Table:
     for column in header:
         _find_column(column, header, file)
     if not is_labelled:
-        return _Table(task, file, header, lines, index=_find_index(task, header))
+        return _Table(task, file, header, lines, index=_find_index(task, file, header))
     # The ids stay row numbers, even if there is an index column: the choice of held-out rows depends on the ids.
-    label = _find_column(task.label_column, header, file)
-    return _Table(task, file, header, lines, label=label, may_be_cut=task.has_cut_rows)
+    column = "label" if is_exported and task.label_column not in header else task.label_column
+    may_be_cut = task.has_cut_rows and not is_exported
+    return _Table(task, file, header, lines, label=_find_column(column, header, file), may_be_cut=may_be_cut)
 
 
-def _find_index(task: Task, header: Sequence[str]) -> int | None:
-    return next((header.index(column) for column in task.index_columns if column in header), None)
+def _check_header(task: Task, file: Path, header: Sequence[str]) -> None:
+    """Raise ValueError if the header line of a GLUE file has a column that the official or exported files lack."""
+    known, is_exported = task.header, _is_exported(task, file)
+    if is_exported:
+        known = (*task.text_columns, "label", "idx")
+    for column in header if known else ():
+        if column not in (*known, *task.header, "") if is_exported else column not in known:  # "": an index of pandas
+            endings = "; a file that `datasets` exports must end in .csv, .jsonl or .parquet" * (column == "idx")
+            reason = describe_header_fault(file, header) or f"unknown column {column[:80]!r}"
+            raise ValueError(f"{file}, line 1: {reason}; the columns of {task.title} are {', '.join(known)}{endings}")
+
+
+def _find_index(task: Task, file: Path, header: Sequence[str]) -> int | None:
+    columns = (*task.index_columns, *["idx"] * _is_exported(task, file))
+    return next((header.index(column) for column in columns if column in header), None)
 
 
 def _find_column(column: str, header: Sequence[str], file: Path) -> int:
     if header.count(column) != 1:
         fault = f"there are several columns {column!r}" if column in header else f"there is no column {column!r}"
-        near = "" if column in header else suggest_nearest(column, header)
-        raise ValueError(f"{file}, line 1: {fault}; the columns are {', '.join(header)}{near}")
+        reason = "" if column in header else describe_header_fault(file, header)
+        near = "" if column in header or reason else suggest_nearest(column, header)
+        menu = "" if reason else f"; the columns are {', '.join(header)}{near}"
+        raise ValueError(f"{file}, line 1: {fault}{'; ' * bool(reason)}{reason}{menu}")
     return header.index(column)
 
 
 def _find_file(task: Task, split: str, folder: str) -> Path:
     names = [f"{split if task.dev_splits else 'diagnostic'}{ending}" for ending in task.formats]
     present = [name for name in names if (Path(folder) / task.folder / name).is_file()]
+    if not present and not task.place and (exported := _find_exported(task, split, Path(folder))):
+        return exported
     if len(present) > 1:
         raise ValueError(f"task {task.name} has {' and '.join(present)} in {folder}; allowed: only one of them")
     inside = Path(task.folder) / [*present, *names][0]
     file, above = Path(folder) / inside, Path(folder).resolve().parent
-    if not present and task.place:
-        if not Path(folder).is_dir():
-            raise ValueError(
-                f"there is no folder {folder} for task {task.name}; "
-                "if the folder was moved, give its new parent folder with --include"
-            )
-        raise ValueError(f"task {task.name} has no {split} file in {folder}; allowed: one of {', '.join(names)}")
-    if not present:
-        near = f"; did you mean {above}?" if (above / inside).is_file() else suggest_nearest(folder, ("mini", "hub"))
-        missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
-        raise ValueError(f"there is no {missing}; data must be mini, hub or a folder in the original GLUE layout{near}")
-    return file
-
-
-def _split_cells(line: _Line) -> list[str]:
-    _, content = line
-    return content.split("\t") if isinstance(content, str) else content
-
-
-def _read_lines(file: Path) -> Sequence[_Line]:
-    """Read the lines of a file, header included, each with its line number."""
-    text = _decode(file)
-    if file.suffix == ".csv":
-        return _read_csv(file, text)
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # str.splitlines also cuts at U+2028
-    numbered = [*enumerate(lines[:-1] if lines[-1] == "" else lines, 1)]
-    return _read_json(file, numbered) if file.suffix == ".jsonl" else numbered
-
-
-def _read_csv(file: Path, text: str) -> Sequence[_Line]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        return [(reader.line_num, row) for row in reader if row]  # the number of the last line of a multi-line row
-    except csv.Error as error:
-        raise ValueError(f'{file}, line {reader.line_num}: {error}; allowed: CSV with commas, quoted by "') from None
-
-
-def _read_json(file: Path, lines: Sequence[tuple[int, str]]) -> Sequence[_Line]:
-    """Read one JSON object per line. All objects must have the same fields, which form the header."""
-    rows: list[_Line] = []
-    header: list[str] = []
-    for number, line in lines:
-        row = _JSON.read(line.encode(), where=f"{file}, line {number}")
-        header = header or [*row]
-        if row.keys() != {*header}:
-            allowed = f"allowed: {', '.join(header)}, as in line 1"
-            raise ValueError(f"{file}, line {number}: the fields are {', '.join(row)}; {allowed}")
-        cells = (row[name] for name in header)
-        rows.append(
-            (number, [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in cells])
-        )
-    return [(1, header), *rows] if rows else []
-
-
-def _decode(file: Path) -> str:
-    content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+    if present:
+        return file
+    if task.place and not Path(folder).is_dir():
         raise ValueError(
-            f"{file}, line {line}: byte {content[error.start]:#04x} is not UTF-8; allowed: UTF-8"
-        ) from None
+            f"there is no folder {folder} for task {task.name}; "
+            "if the folder was moved, give its new parent folder with --include"
+        )
+    packed = next((path.name for name in names for path in file.parent.glob(f"{name}.*")), None)
+    unpack = f"; unpack {packed}" if packed else ""
+    if task.place:
+        raise ValueError(
+            f"task {task.name} has no {split} file in {folder}; allowed: one of {', '.join(names)}{unpack}"
+        )
+    near = f"; did you mean {above}?" if (above / inside).is_file() else suggest_nearest(folder, ("mini", "hub"))
+    missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
+    layout = f"or with files that `datasets` exports ({task.name}/{_name_on_hub(split)}.csv, .jsonl or .parquet)"
+    raise ValueError(
+        f"there is no {missing}; data must be mini, hub or a folder in the original GLUE layout {layout}{unpack}{near}"
+    )
+
+
+def _name_on_hub(split: str) -> str:
+    return split.replace("dev", "validation")
+
+
+def _find_exported(task: Task, split: str, folder: Path) -> Path | None:
+    """Find the file of a split that `datasets` has exported; None if there is none.
+
+    Raises:
+        ValueError: if there are several files of the split.
+    """
+    places = [folder / name for name in dict.fromkeys((task.name, task.folder))]
+    names = [f"{name}{ending}" for name in dict.fromkeys((_name_on_hub(split), split)) for ending in EXPORTED]
+    files = [place / name for place in places for name in names if (place / name).is_file()]
+    files = list({file.stat().st_ino: file for file in files}.values())  # rte and RTE may be the same folder
+    if len(files) > 1:
+        raise ValueError(f"task {task.name} has {' and '.join(map(str, files))}; allowed: only one of them")
+    return files[0] if files else None
 
 
 def _parse_index(text: str) -> int:
@@ -370,13 +445,7 @@ def _parse_index(text: str) -> int:
     return int(text)
 
 
-def _parse_label(task: Task, text: str) -> int | float:
-    if not task.is_regression:
-        if text not in task.file_labels:
-            near = suggest_nearest(text, task.file_labels)
-            menu = ", ".join(task.file_labels)
-            raise ValueError(f"unknown label {text!r}; the labels of {task.title} are {menu}{near}")
-        return task.file_labels.index(text)
+def _parse_score(task: Task, text: str) -> float:
     low, high = task.score_range or (-LARGEST_SCORE, LARGEST_SCORE)
     try:
         value = float(text)
@@ -385,6 +454,31 @@ def _parse_label(task: Task, text: str) -> int | float:
     if not low <= value <= high:
         raise ValueError(f"score {text} is outside {low:g}..{high:g}")
     return value
+
+
+@cache
+def _list_spellings(task: Task, *, is_exported: bool) -> dict[str, int]:
+    """Map each accepted spelling of a label to its class.
+
+    Other programs write 1 as 1.0, and true as True or TRUE. If the labels are 0 and 1, true is 1 and false is 0.
+    """
+    labels = {label: number for number, label in enumerate(task.file_labels)}
+    if is_exported:
+        labels |= {name: number for number, name in enumerate(task.labels)}
+        labels |= {str(number): number for number in range(len(task.labels))}
+    spellings: dict[str, set[int]] = {}
+    for label, number in labels.items():
+        words = [label] if label.lower() in ("true", "false") else []
+        if {*task.file_labels} == {"0", "1"} and label in ("0", "1"):
+            words = ["true" if label == "1" else "false"]
+        others = [way(word) for word in words for way in (str.lower, str.capitalize, str.upper)]
+        if re.fullmatch(r"-?\d+", label):
+            others.append(f"{label}.0")
+        elif re.fullmatch(r"-?\d+\.0", label):
+            others.append(label.removesuffix(".0"))
+        for other in others:
+            spellings.setdefault(other, set()).add(number)
+    return {text: min(numbers) for text, numbers in spellings.items() if len(numbers) == 1} | labels
 
 
 # The hub.
@@ -412,7 +506,7 @@ def _load_hub_rows(task: Task, split: str) -> list[_Row]:
 
     with _hub_errors():
         go_offline_if_unreachable()
-        dataset = load_dataset(HUB_NAME, task.name, split=split.replace("dev", "validation"))
+        dataset = load_dataset(HUB_NAME, task.name, split=_name_on_hub(split))
     table = dataset.with_format("arrow")[:].to_pydict()
     texts = zip(*(table[column] for column in task.text_columns), strict=True)
     labels = table["label"] if split not in task.test_splits else [None] * len(dataset)

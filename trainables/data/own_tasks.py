@@ -33,7 +33,7 @@ class TaskFile(Typed, frozen=True, kw_only=True):
 
     texts: tuple[str, ...]  # names of the one or two text columns
     label: str = "label"  # name of the label's column
-    labels: tuple[str | int, ...] = ()  # labels as the files write them, in class order; () for a regression
+    labels: tuple[str | int | bool, ...] = ()  # labels as the files write them, in class order; () for a regression
     regression: bool = False
     metrics: tuple[str, ...]  # keys of METRICS; the task's score is their mean
     title: str = ""  # name in tables; "": the name of the folder
@@ -69,7 +69,7 @@ def _read_task(file: Path) -> Task:
 
 
 def _make_task(name: str, content: TaskFile, *, place: str) -> Task:
-    labels = tuple(map(str, content.labels))
+    labels = tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in content.labels)
     if not 1 <= len(content.texts) <= 2 or len({*content.texts, content.label}) <= len(content.texts):
         allowed = f"one or two different columns, other than the label column {content.label!r}"
         raise ValueError(f"texts is {list(content.texts)}; allowed: {allowed}")

@@ -86,7 +86,7 @@ def test_header_without_the_texts_is_refused_in_one_line(header, fault, tmp_path
     [
         (
             "sst2",
-            ["sentence", "fine", ""],
+            ["sentence", "fine", "", "good"],
             "line 3: there is no text in sentence; allowed: text in at least one column",
         ),
         ("sst2", ["sentence\tlabel", " \t1"], "line 2: there is no text in sentence; allowed"),

@@ -1,0 +1,186 @@
+"""GLUE as the library `datasets` exports it: pytest tests/trainables/data/test_exported_glue.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.glue_folders import write_glue
+from helpers.places import SHARED
+
+from trainables.data.glue import check_data, find_data_faults, fingerprint, load_split, read_labelled, read_texts
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
+
+GLUE = SHARED / "glue"  # the real files, where this machine has them
+real_files = pytest.mark.skipif(not GLUE.is_dir(), reason=f"no GLUE files in {GLUE}")
+WRITERS = {
+    ".csv": lambda rows, file: rows.to_csv(file),
+    ".jsonl": lambda rows, file: rows.to_json(file),
+    ".parquet": lambda rows, file: rows.to_parquet(file),
+    "-00000-of-00001.parquet": lambda rows, file: rows.to_parquet(file),
+}
+EXPORTS = (".csv", ".jsonl", ".parquet")
+
+
+def export(task: Task, source: str, folder: Path, ending: str, *, splits: tuple[str, ...] | None = None) -> str:
+    """Write the splits as `load_dataset("nyu-mll/glue", ...)` holds them, with `datasets` itself; return the folder."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    (folder / task.name).mkdir(parents=True, exist_ok=True)
+    for split in splits or task.splits:
+        rows = load_split(task, split, source)
+        labels = [-1] * len(rows.ids) if rows.labels is None else rows.labels.tolist()
+        columns: dict[str, Any] = dict(zip(task.text_columns, map(list, zip(*rows.texts, strict=True)), strict=True))
+        columns |= {"label": labels, "idx": rows.ids}
+        kind = datasets.Value("float32") if task.is_regression else datasets.ClassLabel(names=list(task.labels))
+        exported = datasets.Dataset.from_dict(columns).cast_column("label", kind)
+        WRITERS[ending](exported, str(folder / task.name / f"{split.replace('dev', 'validation')}{ending}"))
+    return str(folder)
+
+
+def assert_same_rows(task: Task, split: str, one: str, other: str) -> None:
+    mine, theirs = load_split(task, split, one), load_split(task, split, other)
+    assert mine.ids == theirs.ids and mine.texts == theirs.texts
+    if theirs.labels is None:
+        assert mine.labels is None
+    else:
+        assert mine.labels is not None
+        assert mine.labels.dtype == theirs.labels.dtype and mine.labels.tolist() == theirs.labels.tolist()
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.parametrize("name", TRAINABLE_TASKS)
+def test_exported_rows_are_those_of_the_source(tmp_path: Path, name: str, ending: str) -> None:
+    task = TASKS[name]
+    data = export(task, "mini", tmp_path, ending)
+    check_data(task, data)
+    assert [*find_data_faults(task, data)] == []
+    for split in task.splits:
+        assert_same_rows(task, split, data, "mini")
+
+
+@real_files
+@pytest.mark.parametrize("ending", EXPORTS)
+@pytest.mark.parametrize("name", ["cola", pytest.param("sst2", marks=pytest.mark.slow), "mrpc", "rte"])
+def test_exported_real_files_have_the_rows_of_the_official_ones(tmp_path: Path, name: str, ending: str) -> None:
+    data = export(TASKS[name], str(GLUE), tmp_path, ending)
+    assert [*find_data_faults(TASKS[name], data)] == []
+    for split in TASKS[name].splits:
+        assert_same_rows(TASKS[name], split, data, str(GLUE))
+
+
+@real_files
+@pytest.mark.parametrize("ending", EXPORTS)
+def test_exported_qnli_has_the_rows_of_the_official_dev_file(tmp_path: Path, ending: str) -> None:
+    data = export(TASKS["qnli"], str(GLUE), tmp_path, ending, splits=("dev", "test"))
+    for split in ("dev", "test"):
+        assert_same_rows(TASKS["qnli"], split, data, str(GLUE))
+
+
+def test_entailment_is_class_nought_of_exported_rte(tmp_path: Path) -> None:
+    (tmp_path / "rte").mkdir()
+    rows = "sentence1,sentence2,label,idx\nOne .,Two .,0,0\nThree .,Four .,1,1\nFive .,Six .,not_entailment,2\n"
+    (tmp_path / "rte" / "train.csv").write_text(rows)
+    labels = load_split(TASKS["rte"], "train", str(tmp_path)).labels
+    assert labels is not None and [TASKS["rte"].labels[label] for label in labels] == [
+        "entailment",
+        "not_entailment",
+        "not_entailment",
+    ]
+
+
+def test_class_names_in_parquet_win_over_numbers(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset
+
+    swapped = ClassLabel(names=["not_entailment", "entailment"])  # the reverse of nyu-mll/glue
+    rows = {"sentence1": ["One .", "Two ."], "sentence2": ["1", "2"], "label": [1, 0], "idx": [0, 1]}
+    (tmp_path / "rte").mkdir()
+    Dataset.from_dict(rows).cast_column("label", swapped).to_parquet(str(tmp_path / "rte" / "train.parquet"))
+    labels = load_split(TASKS["rte"], "train", str(tmp_path)).labels
+    assert labels is not None and labels.tolist() == [0, 1]
+
+
+@real_files
+def test_classes_numbered_in_another_order_are_refused(tmp_path: Path) -> None:
+    rte = TASKS["rte"]
+    data = export(rte, str(GLUE), tmp_path, ".csv", splits=("train", "dev"))
+    file = tmp_path / "rte" / "train.csv"
+    head, *lines = file.read_text().splitlines()
+    swapped = [f"{text},{1 - int(label)},{row}" for text, label, row in (line.rsplit(",", 2) for line in lines)]
+    file.write_text("\n".join([head, *swapped]) + "\n")
+    (fault,) = find_data_faults(rte, data)
+    assert fault == (
+        f"{file} has 1,241 / 1,249 rows per class, but nyu-mll/glue has 1,249 / 1,241, so the classes are numbered in "
+        "another order; allowed: 0 = entailment, 1 = not_entailment"
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "message"),
+    [
+        (
+            "sentence1,sentence2,label,idx",
+            "One .,Two .,-1,0",
+            r"line 2: unknown label '-1'; the labels of RTE are 0 \(en",
+        ),
+        ("sentence1,sentence2,label,idx", "One .,Two .,2,0", r"are 0 \(entailment\), 1 \(not_entailment\)$"),
+        (
+            "question,sentence2,label,idx",
+            "One .,Two .,1,0",
+            "unknown column 'question'; the columns of RTE are sentence1,",
+        ),
+        ("sentence1,sentence2,idx", "One .,Two .,0", "there is no column 'label'; the columns are sentence1, "),
+        ("sentence1;sentence2;label;idx", "One .;Two .;0;0", r"line 1: the columns are separated by semicolons"),
+    ],
+)
+def test_mistake_in_an_exported_file_is_one_line(tmp_path: Path, header: str, row: str, message: str) -> None:
+    (tmp_path / "rte").mkdir()
+    (tmp_path / "rte" / "train.csv").write_text(f"{header}\n{row}\n")
+    with pytest.raises(ValueError, match=f"rte/train.csv, .*{message}"):
+        load_split(TASKS["rte"], "train", str(tmp_path))
+
+
+def test_exported_tsv_is_refused_with_the_endings_to_use(tmp_path: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    (tmp_path / "RTE" / "train.tsv").write_text("sentence1\tsentence2\tlabel\tidx\nOne .\tTwo .\t0\t0\n")
+    with pytest.raises(
+        ValueError, match=r"unknown column 'idx'; .*; a file that `datasets` exports must end in .csv, "
+    ):
+        load_split(TASKS["rte"], "train", str(tmp_path))
+
+
+def test_files_in_the_original_layout_come_first_and_two_exports_are_refused(tmp_path: Path) -> None:
+    data = export(TASKS["rte"], "mini", tmp_path, ".csv", splits=("train", "dev"))
+    export(TASKS["rte"], "mini", tmp_path, ".jsonl", splits=("train",))
+    with pytest.raises(ValueError, match=r"^task rte has .*/rte/train.csv and .*/rte/train.jsonl; allowed: only one"):
+        check_data(TASKS["rte"], data)
+    write_glue(tmp_path, rows=40)
+    check_data(TASKS["rte"], data)
+    assert len(load_split(TASKS["rte"], "train", data).ids) == 40
+
+
+def test_damaged_parquet_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "rte").mkdir()
+    (tmp_path / "rte" / "train.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(ValueError, match=r"rte/train.parquet cannot be read: .*; allowed: a Parquet file$"):
+        load_split(TASKS["rte"], "train", str(tmp_path))
+
+
+def test_fingerprint_of_an_export_follows_its_bytes(tmp_path: Path) -> None:
+    data = export(TASKS["rte"], "mini", tmp_path, ".csv")
+    before = fingerprint(TASKS["rte"], data)
+    file = tmp_path / "rte" / "validation.csv"
+    file.write_text(file.read_text().replace(",0,", ",1,", 1))
+    assert fingerprint(TASKS["rte"], data) != before
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_exported_files_can_be_predicted_and_scored(tmp_path: Path, ending: str) -> None:
+    task = TASKS["mrpc"]
+    file = Path(export(task, "mini", tmp_path, ending, splits=("dev", "test"))) / "mrpc" / f"test{ending}"
+    rows, official = read_texts(task, file), load_split(task, "test", "mini")
+    assert rows.texts == official.texts and rows.ids == official.ids
+    labelled = read_labelled(task, tmp_path / "mrpc" / f"validation{ending}").labels
+    assert labelled is not None and labelled.tolist() == load_split(task, "dev", "mini").labels.tolist()

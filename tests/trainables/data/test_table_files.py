@@ -1,0 +1,231 @@
+"""Files as other programs write them: pytest tests/trainables/data/test_table_files.py"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.places import SHARED
+
+from trainables.data.glue import check_data, find_data_faults, load_split, read_texts
+from trainables.data.own_tasks import read_tasks
+from trainables.data.tasks import TASKS, Task
+
+TASK = 'texts = ["text"]\nlabels = ["0", "1"]\nmetrics = ["accuracy"]\n'
+FIELD = SHARED / "field" / "tasks"  # tasks from bug reports, where this machine has them
+field_tasks = pytest.mark.skipif(not FIELD.is_dir(), reason=f"no tasks in {FIELD}")
+
+
+def make_task(folder: Path, content: str | bytes, *, ending: str = ".csv", toml: str = TASK) -> Task:
+    """A task with the same file as train and dev."""
+    place = folder / "tasks" / "mine"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    (place / "task.toml").write_text(toml)
+    for split in ("train", "dev"):
+        (place / f"{split}{ending}").write_bytes(content.encode() if isinstance(content, str) else content)
+    (task,) = read_tasks(place.parent)
+    return task
+
+
+def find_fault(task: Task) -> str:
+    """The fault of the train file, which is also that of the dev file; without its folder."""
+    fault, other = find_data_faults(task, "mini")
+    assert other == fault.replace("train", "dev")
+    return fault.removeprefix(f"{task.place}/")
+
+
+def labels_of(task: Task) -> list[int]:
+    assert [*find_data_faults(task, "mini")] == []
+    labels = load_split(task, "dev", "mini").labels
+    assert labels is not None
+    return labels.tolist()
+
+
+ROWS = {
+    ".tsv": "text\tlabel\ngood\t1\nbad\t0\n",
+    ".csv": "text,label\ngood,1\nbad,0\n",
+    ".jsonl": '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n',
+}
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n\n", "  \n", "\r\n\r\n"])
+@pytest.mark.parametrize("ending", ROWS)
+def test_blank_lines_at_the_end_are_skipped(tmp_path: Path, ending: str, end: str) -> None:
+    assert labels_of(make_task(tmp_path, ROWS[ending] + end, ending=ending)) == [1, 0]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_blank_lines_between_rows_shift_no_label(tmp_path: Path, ending: str) -> None:
+    assert labels_of(make_task(tmp_path, ROWS[ending].replace("\n", "\n\n"), ending=ending)) == [1, 0]
+
+
+def test_blank_line_between_rows_of_tsv_is_refused(tmp_path: Path) -> None:
+    task = make_task(tmp_path, ROWS[".tsv"].replace("\n", "\n\n"), ending=".tsv")
+    first, *_ = find_data_faults(task, "mini")
+    assert "train.tsv, line 2: the number of columns is 1 instead of 2: ''" in first
+
+
+def test_quoted_empty_text_at_the_end_of_csv_is_a_row(tmp_path: Path) -> None:
+    (tmp_path / "input.csv").write_text('sentence\nfine\n""\n')
+    with pytest.raises(ValueError, match="line 3: there is no text in sentence"):
+        read_texts(TASKS["sst2"], tmp_path / "input.csv")
+
+
+def test_cola_and_inputs_of_predict_may_end_with_blank_lines(tmp_path: Path) -> None:
+    (tmp_path / "CoLA").mkdir()
+    (tmp_path / "CoLA" / "train.tsv").write_text("gj04\t1\t\tIt rained .\ngj04\t0\t*\tIt rain .\n\n")
+    assert load_split(TASKS["cola"], "train", str(tmp_path)).labels.tolist() == [1, 0]
+    assert len(read_texts(TASKS["cola"], tmp_path / "CoLA" / "train.tsv").ids) == 2
+    for name, text in (("a.tsv", "sentence\nfine\n\n"), ("a.jsonl", '{"sentence": "fine"}\n\n')):
+        (tmp_path / name).write_text(text)
+        assert read_texts(TASKS["sst2"], tmp_path / name).texts == [("fine",)]
+
+
+def test_old_mac_and_windows_line_ends_end_rows(tmp_path: Path) -> None:
+    for ending, text in ROWS.items():
+        for end in ("\r", "\r\n"):
+            assert labels_of(make_task(tmp_path, text.replace("\n", end), ending=ending)) == [1, 0]
+
+
+def test_byte_order_mark_belongs_to_no_column(tmp_path: Path) -> None:
+    for ending, text in ROWS.items():
+        assert labels_of(make_task(tmp_path, codecs.BOM_UTF8 + text.encode(), ending=ending)) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "fault"),
+    [
+        ("utf-16", "train.csv is in UTF-16; allowed: UTF-8"),
+        ("utf-16-le", "train.csv, line 1: a NUL byte, as in UTF-16 or a damaged file; allowed: UTF-8"),
+        ("latin-1", "train.csv, line 3: byte 0xe9 is not UTF-8; allowed: UTF-8"),
+    ],
+)
+def test_other_encodings_are_named(tmp_path: Path, encoding: str, fault: str) -> None:
+    text = ROWS[".csv"].replace("bad", "caf\xe9" if encoding == "latin-1" else "bad")
+    assert find_fault(make_task(tmp_path, text.encode(encoding))) == fault
+
+
+def test_half_a_surrogate_pair_is_named_as_what_it_is(tmp_path: Path) -> None:
+    task = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great \\ud83d", "label": 1}\n', ending=".jsonl")
+    half = "the text has half of a surrogate pair (such as \\ud83d without \\ude00), which is not a character"
+    assert find_fault(task) == f"train.jsonl, line 3: {half}; allowed: whole characters"
+    whole = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great \\ud83d\\ude00", "label": 1}\n', ending=".jsonl")
+    assert load_split(whole, "dev", "mini").texts[2] == ("great \U0001f600",)
+
+
+def test_cell_of_csv_may_be_long(tmp_path: Path) -> None:
+    task = make_task(tmp_path, ROWS[".csv"] + f"{'word ' * 30_000},1\n")
+    assert labels_of(task) == [1, 0, 1]
+    assert len(load_split(task, "dev", "mini").texts[2][0]) == 150_000
+
+
+@pytest.mark.parametrize(
+    ("labels", "spellings"),
+    [
+        ('["0", "1"]', {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "True": 1, "TRUE": 1}),
+        ("[1, 0]", {"1": 0, "0.0": 1, "true": 0, "False": 1}),
+        ('["True", "False"]', {"True": 0, "true": 0, "FALSE": 1, "false": 1}),
+        ("[true, false]", {"True": 0, "true": 0, "FALSE": 1}),
+        ("[1, 2, 3]", {"1.0": 0, "2": 1, "3.0": 2}),
+        ('["-1.0", "0.0"]', {"-1": 0, "0": 1, "0.0": 1}),
+    ],
+)
+def test_other_spellings_of_labels_are_accepted(tmp_path: Path, labels: str, spellings: dict[str, int]) -> None:
+    content = "text,label\n" + "".join(f"row {number},{text}\n" for number, text in enumerate(spellings))
+    task = make_task(tmp_path, content, toml=TASK.replace('["0", "1"]', labels))
+    assert labels_of(task) == [*spellings.values()]
+
+
+@pytest.mark.parametrize(
+    ("labels", "spelling"),
+    [
+        ('["0", "1", "2"]', "true"),
+        ('["true", "false"]', "1"),
+        ('["1", "1.0"]', "1.00"),
+        ('["true", "True"]', "TRUE"),
+        ('["0", "1"]', "01"),
+        ('["yes", "no"]', "YES"),
+    ],
+)
+def test_ambiguous_spellings_of_labels_are_refused(tmp_path: Path, labels: str, spelling: str) -> None:
+    task = make_task(tmp_path, f"text,label\ngood,{spelling}\n", toml=TASK.replace('["0", "1"]', labels))
+    menu = ", ".join(json.loads(labels))
+    assert find_fault(task).startswith(f"train.csv, line 2: unknown label '{spelling}'; the labels of mine are {menu}")
+
+
+def test_booleans_and_floats_of_json_are_labels(tmp_path: Path) -> None:
+    rows = "".join(f'{{"text": "{text}", "label": {text}}}\n' for text in ("true", "false", "1.0", "0"))
+    assert labels_of(make_task(tmp_path, rows, ending=".jsonl")) == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("ending", "header", "fault"),
+    [
+        (".csv", "text;label", "the columns are separated by semicolons (';'); allowed in .csv: commas"),
+        (".csv", "text\tlabel", "the columns are separated by tabs ('\\t'); allowed in .csv: commas"),
+        (".tsv", "text,label", "the columns are separated by commas (','); allowed in .tsv: tabs"),
+        (".csv", "text, label", "the name of column ' label' begins or ends with a blank; write 'label'"),
+    ],
+)
+def test_other_separators_and_blanks_in_a_header_are_named(
+    tmp_path: Path, ending: str, header: str, fault: str
+) -> None:
+    task = make_task(tmp_path, ROWS[ending].replace(ROWS[ending].splitlines()[0], header), ending=ending)
+    assert find_fault(task) == f"train{ending}, line 1: there is no column 'label'; {fault}"
+
+
+def test_other_separator_in_a_file_of_glue_is_named(tmp_path: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    (tmp_path / "RTE" / "train.tsv").write_text("index;sentence1;sentence2;label\n0;One .;Two .;entailment\n")
+    with pytest.raises(ValueError, match="line 1: the columns are separated by semicolons"):
+        load_split(TASKS["rte"], "train", str(tmp_path))
+
+
+def test_packed_files_are_named(tmp_path: Path) -> None:
+    task = make_task(tmp_path, ROWS[".csv"])
+    packed = Path(task.place) / "dev.csv.gz"
+    packed.write_bytes(gzip.compress(ROWS[".csv"].encode()))
+    (Path(task.place) / "dev.csv").unlink()
+    with pytest.raises(ValueError, match=r"allowed: one of dev.tsv, dev.csv, dev.jsonl; unpack dev.csv.gz$"):
+        check_data(task, "mini")
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("text,label\ngood,1\n", "train.csv: the only row has the label 1, so no score has a meaning"),
+        ("text,label\ngood,1\nbad,1\n", "train.csv: all 2 rows have the label 1, so no score has a meaning"),
+    ],
+)
+def test_data_with_a_single_label_are_refused(tmp_path: Path, content: str, fault: str) -> None:
+    assert find_fault(make_task(tmp_path, content)) == f"{fault}; allowed: at least two different labels"
+
+
+def test_constant_scores_are_refused(tmp_path: Path) -> None:
+    toml = TASK.replace('labels = ["0", "1"]', "regression = true").replace("accuracy", "pearsonr")
+    task = make_task(tmp_path, "text,label\ngood,2.5\nbad,2.5\n", toml=toml)
+    fault = "train.csv: all 2 rows have the label 2.5, so no correlation has a meaning"
+    assert find_fault(task) == f"{fault}; allowed: at least two different labels"
+
+
+@field_tasks
+@pytest.mark.parametrize("name", ["blankend", "floats", "longcell"])
+def test_files_of_bug_reports_are_read(tmp_path: Path, name: str) -> None:
+    folder = shutil.copytree(FIELD / name, tmp_path / "tasks" / name)
+    if (folder / "make.py").exists():
+        runpy.run_path(str(folder / "make.py"))
+    (task,) = read_tasks(folder.parent)
+    assert set(labels_of(task)) == {0, 1}
+
+
+@field_tasks
+def test_half_a_surrogate_pair_of_a_bug_report_is_refused(tmp_path: Path) -> None:
+    (task,) = read_tasks(shutil.copytree(FIELD / "lonehalf", tmp_path / "tasks" / "lonehalf").parent)
+    fault, _ = find_data_faults(task, "mini")
+    assert "train.jsonl, line 13: the text has half of a surrogate pair" in fault

@@ -1,0 +1,66 @@
+"""Counts texts that occur in train and dev, or with contradictory labels. Such data can make scores meaningless.
+
+Two rows have the same texts if their texts are equal after case and white space are ignored. A pair of texts must be
+equal in both texts, in the same order.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from trainables.configuration import Count
+from trainables.schema import Typed
+
+NOTABLE_SHARE = 0.01  # above this share of dev rows whose texts occur in train, scores get a note
+
+
+class RepeatedTexts(Typed, frozen=True, kw_only=True):
+    """Numbers of rows of a task. Rows contradict each other if their texts are the same and their labels differ."""
+
+    dev_rows: Count
+    dev_in_train: Count  # dev rows whose texts occur in train
+    contradictory_in_train: Count  # train rows that contradict another train row
+    contradictory_in_dev: Count  # dev rows that contradict a train row
+
+    @property
+    def share(self) -> float:
+        """Share of the dev rows whose texts occur in train."""
+        return self.dev_in_train / self.dev_rows
+
+    @property
+    def is_notable(self) -> bool:
+        """True if the share is so large that scores need a note."""
+        return self.share > NOTABLE_SHARE
+
+    def format_share(self) -> str:
+        """Format the number and share of dev rows whose texts occur in train: `7 of 277 dev rows (2.5 %)`."""
+        return f"{self.dev_in_train:,} of {self.dev_rows:,} dev rows ({100 * self.share:.1f} %)"
+
+    def format_contradictory(self) -> str:
+        """Format the numbers of contradictory rows: `2 in train, 0 in dev`."""
+        return f"{self.contradictory_in_train:,} in train, {self.contradictory_in_dev:,} in dev"
+
+
+def hash_texts(texts: Sequence[str]) -> int:
+    """Hash the texts of a row, ignoring case and white space. Other processes give other hashes."""
+    text = "\0".join(map(str.strip, texts)).lower()
+    is_spaced = "  " in text or "\n" in text or "\t" in text  # splitting every text would take most of the time
+    return hash(" ".join(text.split()) if is_spaced else text)
+
+
+def count_repeats(train: tuple[np.ndarray, np.ndarray], dev: tuple[np.ndarray, np.ndarray]) -> RepeatedTexts:
+    """Count the repeated texts; `train` and `dev` are hashes of texts (int64) and labels, each of shape (rows,)."""
+    (texts, labels), (dev_texts, dev_labels) = train, dev
+    known, groups = np.unique(texts, return_inverse=True)
+    lowest, highest = np.full(len(known), np.inf), np.full(len(known), -np.inf)
+    np.minimum.at(lowest, groups, labels)
+    np.maximum.at(highest, groups, labels)
+    places = np.searchsorted(known, dev_texts).clip(max=len(known) - 1)
+    is_known = known[places] == dev_texts
+    differs = (lowest[places] != dev_labels) | (highest[places] != dev_labels)
+    return RepeatedTexts(
+        dev_rows=len(dev_texts),
+        dev_in_train=int(is_known.sum()),
+        contradictory_in_train=int((lowest != highest)[groups].sum()),
+        contradictory_in_dev=int((is_known & differs).sum()),
+    )
