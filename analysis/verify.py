@@ -131,6 +131,7 @@ def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[st
     found, wanted = (
         {"asked": {name: value for name, value in to_plain(plan.asked.score_fields).items() if name not in PLACES}}
         | {arm.name: to_plain(arm) for arm in plan.arms}
+        | ({"repeated_texts": to_plain(plan.repeated_texts or {})} if launched.repeated_texts else {})
         for plan in (file.plan, launched)
     )
     yield from list_differences(f"{PLAN}:", found, wanted)

@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
@@ -228,11 +229,16 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
     """
     if is_over:
         has_file = (study.folder / PLAN).exists()
-        if has_file and study.earlier is not None and study.earlier.plan == study.resolved:
+        if has_file and study.earlier is not None and study.earlier.plan == _as_counted(study.earlier, study.resolved):
             return
         for name in (DEV_TABLE, ANSWER):
             (study.folder / name).unlink(missing_ok=True)
     write_plan(study.folder, plan_file(study.folder, study.resolved, code, study.earlier))
+
+
+def _as_counted(earlier: PlanFile, plan: ResolvedPlan) -> ResolvedPlan:
+    """Leave out the plan's numbers of repeated texts if the file was written before these were counted."""
+    return replace(plan, repeated_texts=UNSET) if earlier.plan.repeated_texts is UNSET else plan
 
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:

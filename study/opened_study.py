@@ -31,6 +31,7 @@ from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan, describe_new_pooler, digest, format_file_name
 from trainables import base_method, method_files
 from trainables.data import glue
+from trainables.data.repeated_texts import describe_repeats
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, count_layers, is_folder
 from trainables.models.exit_rules import combine_settings
@@ -226,6 +227,7 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
     notes += map(describe_new_pooler, study.resolved.without_pooler)
     notes += [*_note_unsearched(study.resolved), *_note_first_tries(study.resolved), *_note_blocked(study)]
     notes += _note_changed_methods(study.resolved, facts)
+    notes += _note_repeated_texts(study.resolved)
     for name in ("samples", "seeds"):
         number, had = getattr(options, name), getattr(asked, name)
         if number is not None and number != had:
@@ -295,6 +297,18 @@ def _note_changed_methods(plan: ResolvedPlan, facts: StudyFacts) -> list[str]:
     return [
         f"the files of {list_first([*changed], MOST_ARMS)} in {methods.folder} have changed since earlier trials: "
         "completed trials stay, and the tables note the other code; trials under way begin again"
+    ]
+
+
+def _note_repeated_texts(plan: ResolvedPlan) -> list[str]:
+    """Note the texts of dev that occur in train, and contradictory labels; generated tasks have neither."""
+    counts = (plan.repeated_texts or {}).items()
+    repeats = {TASKS[task].title: each for task, each in counts if TASKS[task].place or plan.asked.data != "mini"}
+    if not repeats:
+        return []
+    return [
+        describe_repeats(repeats),
+        *(each.describe_effect(title) for title, each in repeats.items() if each.is_notable),
     ]
 
 

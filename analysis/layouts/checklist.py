@@ -7,7 +7,7 @@ that the study does not show what the item asks for, even if the study's author 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +18,7 @@ from analysis.layouts.notes import (
     collect_provenance,
     first_from_notes,
     format_unequal_counts,
+    list_repeated_texts,
     seed_notes,
 )
 from analysis.layouts.table import Entry, Line, Table, text_table
@@ -28,6 +29,7 @@ from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import counted
 from study.plans.samplers import describe_sampler, describe_select_by
 from trainables.data.metrics import metric_words
+from trainables.data.repeated_texts import describe_repeats
 from trainables.data.tasks import LICENCES, TASKS
 from trainables.encoders.backbones import find_licence
 
@@ -112,10 +114,19 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
             studies[0].protocol.selection == "holdout",
             f"{len(looks)} times: with {', then '.join(looks)}" if len(looks) > 1 else "once",
         ),
+        "overlap": _describe_overlap(cells),
         "seeds": (True, ", ".join(map(str, seeds))),
         "all_seeds": (all(cell.state == "complete" for cell in cells), "; ".join(seed_notes(evidence.rows))),
     }
     return _fill_answers("answers", found) | _answer_search_questions(evidence, tables)
+
+
+def _describe_overlap(cells: Iterable[Cell]) -> Found:
+    """Return whether train and dev have different texts, and the numbers of repeated texts."""
+    repeats = list_repeated_texts(cells)
+    if not repeats:
+        return None, ""
+    return not any(counted.is_notable for counted in repeats.values()), describe_repeats(repeats)
 
 
 def _answer_search_questions(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
@@ -228,6 +239,8 @@ def _read_sizes(cell: Cell) -> tuple[int, int] | None:
 DATA = {  # columns
     "train": "train",
     "dev": "dev",
+    "dev_in_train": "dev in train",
+    "contradictory": "contradictory",
     "official_train": "official train",
     "official_dev": "official dev",
     "official_test": "official test",
@@ -251,7 +264,25 @@ def _describe_data(cell: Cell) -> dict[str, Entry]:
     counts = {
         column: Entry(f"{size:,}", {"": str(size)}, {"": size}) if size else Entry() for column, size in sizes.items()
     }
-    return counts | {column: Entry.from_text(text) for column, text in texts.items()}
+    return counts | _describe_repeats(cell) | {column: Entry.from_text(text) for column, text in texts.items()}
+
+
+def _describe_repeats(cell: Cell) -> dict[str, Entry]:
+    counted = cell.repeated_texts
+    if counted is None:
+        return {"dev_in_train": Entry(), "contradictory": Entry()}
+    shared, percent = counted.dev_in_train, 100 * counted.share
+    train, dev = counted.contradictory_in_train, counted.contradictory_in_dev
+    return {
+        "dev_in_train": Entry(
+            f"{shared:,} ({percent:.1f} %)",
+            {"": str(shared), "_percent": f"{percent:.1f}"},
+            {"": shared, "_percent": percent},
+        ),
+        "contradictory": Entry(
+            f"{train:,} + {dev:,}", {"_train": str(train), "_dev": str(dev)}, {"_train": train, "_dev": dev}
+        ),
+    }
 
 
 def data_table(evidence: Evidence) -> Table:
@@ -268,7 +299,9 @@ def data_table(evidence: Evidence) -> Table:
         columns=DATA,
         lines=[Line(TASKS[task].title, _describe_data(cell)) for task, cell in cells.items()],
         first_column="task",
-        caption="Train and dev are the numbers of examples for training and scoring. The test split is not read."
+        caption="Train and dev are the numbers of examples for training and scoring. Dev in train are the dev rows "
+        "whose texts occur in train, apart from case and white space; contradictory are the rows of train + dev whose "
+        "texts occur in train with another label. The test split is not read."
         f"{generated}",
         unit="",
     )

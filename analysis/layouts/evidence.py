@@ -192,6 +192,7 @@ class Evidence:
     def limits(self) -> list[str]:
         """Notes on the limits of the scores, such as rows that are not tested against each other."""
         return [
+            *notes.repeated_text_notes(cell for _, cell in self.cells),
             *notes.first_search_notes(cell for _, cell in self.cells),
             *notes.untestable_pair_notes(self.rows),
             *notes.look_notes(self.rows),

@@ -37,6 +37,7 @@ from study.plans.resolved_plan import describe_new_pooler
 from study.plans.samplers import describe_sampler, describe_select_by
 from trainables import Departure
 from trainables.data.metrics import metric_words
+from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import blocked_exit
 from trainables.schema import to_plain
@@ -246,6 +247,17 @@ def _settings(study: Study) -> list[str]:
         *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
         *(f"{arm} starts from {source}" for arm, source in asked.start_from.items()),
     ]
+
+
+def list_repeated_texts(cells: Iterable[Cell]) -> dict[str, RepeatedTexts]:
+    """Map the title of each task to its numbers of repeated texts. Tasks without these numbers are left out."""
+    return {TASKS[cell.task].title: counted for cell in cells if (counted := cell.repeated_texts)}
+
+
+def repeated_text_notes(cells: Iterable[Cell]) -> list[str]:
+    """List the tasks with many dev rows whose texts occur in train."""
+    repeats = list_repeated_texts(cells)
+    return [counted.describe_effect(title) for title, counted in repeats.items() if counted.is_notable]
 
 
 def dropped_notes(rows: Iterable[Row]) -> list[str]:

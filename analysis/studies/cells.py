@@ -23,6 +23,7 @@ from study.facts.record import Record
 from study.plans.plan_file import compare_arms, list_changes
 from study.plans.ranges import find_keys, format_setting
 from study.plans.resolved_plan import Arm
+from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import TASKS
 from trainables.schema import Configuration, to_plain
 
@@ -88,6 +89,12 @@ class Cell:
         """Differences between the data of the final runs and the official GLUE data, in words."""
         found = [line for record in self.records for line in record.data_differences or ()]
         return tuple(dict.fromkeys(found))
+
+    @property
+    def repeated_texts(self) -> RepeatedTexts | None:
+        """Numbers of dev texts that occur in train, and of contradictory labels; None if no plan has them."""
+        plans = [study.file.plan for study in self.studies]
+        return next((counted for plan in plans if (counted := (plan.repeated_texts or {}).get(self.task))), None)
 
     @property
     def paid(self) -> list[Record]:

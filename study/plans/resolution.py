@@ -65,7 +65,7 @@ from study.plans.resolved_plan import (
 )
 from study.plans.samplers import check_sampler, describe_sampler, describe_select_by, read_select_by
 from trainables import method_files
-from trainables.data.glue import check_data, fingerprint, with_sizes
+from trainables.data.glue import check_data, count_repeated_texts, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import (
     UNTRAINED,
@@ -139,12 +139,14 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         aggregate=f"median over seeds from {FIRST_SEED}",
         **plan.protocol_fields,
     )
+    counted_texts = {task: count_repeated_texts(TASKS[task], plan.data) for task in plan.tasks}
     resolved = ResolvedPlan(
         asked=plan,
         arms=arms,
         protocol=protocol,
         departures={},
         own_tasks={task: with_sizes(TASKS[task]) for task in plan.tasks if TASKS[task].place} or UNSET,
+        repeated_texts={task: number for task, number in counted_texts.items() if number is not None} or UNSET,
     )
     _check_backbones(resolved, unchecked)
     resolved = replace(resolved, arms=tuple(_note_pooler(arm, unchecked) for arm in resolved.arms))

@@ -17,6 +17,7 @@ import trainables
 from study.plans.plan import EarlyStopping, Plan
 from trainables import Departure
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
+from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import Task
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
@@ -239,6 +240,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     protocol: Protocol
     departures: Mapping[str, Departures]  # by name: `protocol`, or an objective or method
     own_tasks: Mapping[str, Task] | UnsetType = UNSET  # user-defined tasks by name, with their numbers of rows
+    repeated_texts: Mapping[str, RepeatedTexts] | UnsetType = UNSET  # by task; absent for data of the hub
 
     @cached_property
     def protocol_hash(self) -> str:

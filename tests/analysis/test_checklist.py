@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 from helpers.made_studies import arm, predicted_study, write_records, write_study
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from analysis.layouts.checklist import _read_checklists, answers, data_table
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.table import Table
+from analysis.layouts.table import Entry, Table
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
+from study.plans.plan_file import require_plan, write_plan
+from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import LICENCES, TASKS
 from trainables.encoders.backbones import find_licence
 
@@ -128,6 +132,43 @@ def test_data_have_their_rows_here_beside_the_official_ones(written: dict[str, T
         "official_test": "3,000",
     }
     assert (rte.entries["licence"].text, qnli.entries["licence"].text) == ("unknown", "CC BY-SA 4.0")
+
+
+def test_repeated_texts_of_the_plan_are_in_table_checklist_and_notes(tmp_path: Path) -> None:
+    folder = predicted_study(tmp_path / "s", {"albert": 0.6}, ["rte", "qnli"], num_examples=60)
+    counts = {
+        "rte": RepeatedTexts(dev_rows=60, dev_in_train=3, contradictory_in_train=4, contradictory_in_dev=1),
+        "qnli": RepeatedTexts(dev_rows=60, dev_in_train=0, contradictory_in_train=0, contradictory_in_dev=0),
+    }
+    file = require_plan(folder)
+    write_plan(folder, replace(file, plan=replace(file.plan, repeated_texts=counts)))
+    evidence = evidence_of(folder)
+    rte, qnli = data_table(evidence).lines
+    assert (rte.entries["dev_in_train"].text, rte.entries["contradictory"].text) == ("3 (5.0 %)", "4 + 1")
+    assert (qnli.entries["dev_in_train"].text, qnli.entries["contradictory"].text) == ("0 (0.0 %)", "0 + 0")
+    assert answers(evidence, ["winners"])["overlap"] == (
+        False,
+        "dev rows whose texts occur in train: RTE 3 of 60 (5.0 %), QNLI 0 of 60 (0.0 %); rows with contradictory "
+        "labels: RTE 4 in train, 1 in dev",
+    )
+    note = (
+        "3 of 60 (5.0 %) dev rows of RTE have texts that occur in train (1 of them with another label); on these rows"
+    )
+    assert [line for line in evidence.limits if "occur in train" in line] == [
+        f"{note}, a score shows memory, not generalisation"
+    ]
+    written = {table.name: table for table in write_tables([folder], folder / "tables")}
+    assert any(line.startswith(note) for line in written["dev"].notes)
+    assert note in (folder / "tables" / "answer.md").read_text()
+
+
+def test_repeated_texts_are_a_gap_if_no_plan_has_them(tmp_path: Path) -> None:
+    folder = write_study(tmp_path / "s", arm("palbert", "rte", [0.7] * 5))
+    file = require_plan(folder)
+    write_plan(folder, replace(file, plan=replace(file.plan, repeated_texts=UNSET)))
+    (rte,) = data_table(evidence_of(folder)).lines
+    assert rte.entries["dev_in_train"] == rte.entries["contradictory"] == Entry()
+    assert holds(evidence_of(folder), "overlap") is None
 
 
 def test_ranges_stand_beside_the_winners_of_their_method(written: dict[str, Table]) -> None:

@@ -44,6 +44,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.configuration",
     "trainables.atomic_files",
     "trainables.data.metrics",
+    "trainables.data.repeated_texts",
     "trainables.data.tasks",
     "trainables.encoders.backbones.find_licence",
     "trainables.models.answer_rules",

@@ -97,3 +97,33 @@ def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):
         journal.append(TrialStarted(time=journal.now(), **trial, config=CONFIG))
     with pytest.raises(ValueError, match=r"does not match this command.*data_fingerprint"):
         prepare(plan_on(data), options_for(folder))
+
+
+def dry_run(capsys: pytest.CaptureFixture, data: Path, out: Path) -> str:
+    options = ["--task", "rte", "--data", str(data), "--method", "albert", "--out", str(out), "--dry-run"]
+    assert launch.main(options) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_repeated_texts_stand_in_the_dry_run(capsys, tmp_path, data):
+    none = "dev rows whose texts occur in train: RTE 0 of 40 (0.0 %); rows with contradictory labels: none"
+    assert none in dry_run(capsys, data, tmp_path / "runs")
+    train = (data / "RTE" / "train.tsv").read_text()
+    (data / "RTE" / "dev.tsv").write_text(train.replace("\tnot_entailment", "\tentailment", 1))
+    printed = dry_run(capsys, data, tmp_path / "runs")
+    assert "occur in train: RTE 40 of 40 (100.0 %); rows with contradictory labels: RTE 0 in train, 1 in dev" in printed
+    assert "40 of 40 (100.0 %) dev rows of RTE have texts that occur in train (1 of them with another label)" in printed
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_data_with_a_single_label_are_refused_before_anything_is_created(capsys, tmp_path, data, split, rows):
+    head, *lines = (data / "RTE" / f"{split}.tsv").read_text().splitlines()
+    lines = [line for line in lines if line.endswith("\tentailment")][:rows]
+    (data / "RTE" / f"{split}.tsv").write_text("\n".join([head, *lines]) + "\n")
+    (line,) = said(capsys, tmp_path, data)
+    number = "the only row has" if rows == 1 else "all 3 rows have"
+    assert line == (
+        f"study.launch: {data}/RTE/{split}.tsv: {number} the label entailment, so no score has a meaning; allowed: at "
+        "least two different labels"
+    )

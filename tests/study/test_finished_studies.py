@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launched_studies import PROVENANCE, launch, launched_study, mini_plan
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.decisions.progress import compute_progress
@@ -14,7 +15,7 @@ from study.facts.study_folder import RECORDS
 from study.launch import main as study_launch
 from study.launch import run_study
 from study.opened_study import prepare
-from study.plans.plan_file import require_plan
+from study.plans.plan_file import require_plan, write_plan
 from study.rebuild import EXPORTS, OPTUNA, write_files
 from study.winners import BEST
 
@@ -63,6 +64,18 @@ def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path
         (folder / name).unlink()
         assert run_study(prepare(asked, options), options) == 0
         assert analysed == [folder] * number and (folder / name).exists()
+
+
+def test_a_finished_study_from_before_texts_were_counted_stays_as_it_is(tmp_path, monkeypatch, capsys):
+    folder = launched_study(tmp_path / "s")
+    file = require_plan(folder)
+    write_plan(folder, replace(file, plan=replace(file.plan, repeated_texts=UNSET)))
+    plan = (folder / "plan.json").read_bytes()
+    assert write_files(folder, compute_progress(file.plan, read_facts(folder)))
+    analysed = pretend_to_analyse(monkeypatch)
+    options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    assert run_study(prepare(file.plan.asked, options), options) == 0
+    assert analysed == [] and (folder / "plan.json").read_bytes() == plan
 
 
 def test_exports_deleted_while_tables_are_made_are_there_afterwards(tmp_path, monkeypatch):

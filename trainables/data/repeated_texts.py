@@ -4,7 +4,7 @@ Two rows have the same texts if their texts are equal after case and white space
 equal in both texts, in the same order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -33,12 +33,27 @@ class RepeatedTexts(Typed, frozen=True, kw_only=True):
         return self.share > NOTABLE_SHARE
 
     def format_share(self) -> str:
-        """Format the number and share of dev rows whose texts occur in train: `7 of 277 dev rows (2.5 %)`."""
-        return f"{self.dev_in_train:,} of {self.dev_rows:,} dev rows ({100 * self.share:.1f} %)"
+        """Format the number and share of dev rows whose texts occur in train: `7 of 277 (2.5 %)`."""
+        return f"{self.dev_in_train:,} of {self.dev_rows:,} ({100 * self.share:.1f} %)"
 
-    def format_contradictory(self) -> str:
-        """Format the numbers of contradictory rows: `2 in train, 0 in dev`."""
-        return f"{self.contradictory_in_train:,} in train, {self.contradictory_in_dev:,} in dev"
+    def describe_effect(self, title: str) -> str:
+        """Describe the effect of repeated texts on the scores of the task with this title."""
+        others = f" ({self.contradictory_in_dev:,} of them with another label)" * bool(self.contradictory_in_dev)
+        return (
+            f"{self.format_share()} dev rows of {title} have texts that occur in train{others}; on these rows, a score "
+            "shows memory, not generalisation"
+        )
+
+
+def describe_repeats(repeats: Mapping[str, RepeatedTexts]) -> str:
+    """Describe the repeated texts of tasks in one line; the keys of `repeats` are titles."""
+    shares = ", ".join(f"{title} {task.format_share()}" for title, task in repeats.items())
+    contradictory = ", ".join(
+        f"{title} {task.contradictory_in_train:,} in train, {task.contradictory_in_dev:,} in dev"
+        for title, task in repeats.items()
+        if task.contradictory_in_train or task.contradictory_in_dev
+    )
+    return f"dev rows whose texts occur in train: {shares}; rows with contradictory labels: {contradictory or 'none'}"
 
 
 def hash_texts(texts: Sequence[str]) -> int:

@@ -392,7 +392,7 @@ class TrainingRun:
     def try_out(self, *, rows: int = 2) -> None:
         """Test the method's code on `rows` rows. The run must be discarded afterwards."""
         run_to_end(self.train_on([self._draw_batches(1)[0][:rows]], 1))
-        examples = self._data.selection.take(np.arange(rows))
+        examples = self._data.selection.take(np.arange(min(rows, len(self._data.selection))))
         evaluation = run_to_end(self._evaluate(examples, 1, self._exit_settings))
         swept(self._model, self._task, examples, evaluation.outputs)
 
