@@ -129,6 +129,7 @@ _MINI = ("MINI_SPACE", "MINI_GRID", "MINI_FIXED")
 _OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "PUBLISHED", "TOKENIZER", "FAMILIES", *_MINI)
 PROFILES = {"mini", "paper"}  # keys of BACKBONE and TOKENIZER
 
+_OF_A_LAUNCH = ("SAMPLER", "SAMPLES", "SEEDS", "EARLY_STOPPING")  # options of the same name set these
 _DISTRIBUTION = "an Optuna distribution"
 _VALUE = "a number, text, true, false or None"
 _VALUES = "a list of values"
@@ -159,6 +160,9 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
     """
     if absent := [name for name in NEEDED if not hasattr(module, name)]:
         raise ValueError(f"{file.path} has no {', '.join(absent)}; a search space has {', '.join(NEEDED)}")
+    for name in vars(module):
+        if remedy := _find_remedy(name):
+            raise ValueError(f"{file.format_place(name)}: {name} has no effect in a search space; {remedy}")
     for name, kind in _MAPPINGS.items():
         if hasattr(module, name):
             for fault in _find_faults(name, getattr(module, name), kind):
@@ -170,6 +174,15 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
     families = getattr(module, "FAMILIES", ())
     if isinstance(families, str) or not all(isinstance(family, str) for family in families):
         raise ValueError(f"{file.format_place('FAMILIES')}: FAMILIES is {families!r}; allowed: a list of names")
+
+
+def _find_remedy(name: str) -> str:
+    """Find the name or option that the user of a name without effect probably meant; return "" if there is none."""
+    if name in _OF_A_LAUNCH:
+        return f"allowed: --{name.lower().replace('_', '-')} of a launch"
+    known = (*NEEDED, *_OPTIONAL, "VARIANTS")
+    meant = [each for each in known if each.replace("_", "").rstrip("S") == name.replace("_", "").rstrip("S")]
+    return f"did you mean {meant[0]}?" if meant and name not in known else ""
 
 
 def _find_faults(name: str, value: object, kind: str) -> Iterator[str]:

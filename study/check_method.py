@@ -1,24 +1,32 @@
 """Check your own methods against the rules that every method must satisfy: `python -m study.check_method FOLDER`.
 
 Prints one line for each rule that holds and one for each fault. The line of a fault gives the file, the line number
-and the broken rules. The project's tests check the built-in methods against the same rules.
+and the broken rules. Each method runs in a process of its own, so that it can end only this process. The project's
+tests check the built-in methods against the same rules.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import trainables
 from study.command_line import Command, argument
 from study.contract import space_rules
+from study.contract.new_processes import ProcessEnded, new_process
 from study.facts.plain_words import counted
 from study.plans.resolution import fits
 from trainables import method_files
 from trainables.encoders.backbones import MINI_BACKBONES
+from trainables.method_files import IncludedMethods
 from trainables.schema import Typed
+
+FILES = "the method's two files exist and can be loaded"
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -31,6 +39,8 @@ def run(options: Options) -> int:
     """Check every method in the folder and print the results; return 0 if all rules hold, else 1."""
     methods = method_files.read_methods(options.folder, named="FOLDER")
     method_files.include(methods)
+    if methods.files:
+        print(f"these files belong to every method: {', '.join(methods.files)}", flush=True)
     faults = 0
     for stem in methods.pairs:
         method = stem.replace("_", "-")
@@ -48,37 +58,74 @@ def run(options: Options) -> int:
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """Check a method against each rule. Yield the rule's description, and the fault (None if the rule holds).
+    """Check a method in a new process. Yield each rule's description, and the fault (None if the rule holds)."""
+    rule = FILES
+    with new_process(_check_here, method_files.included(), method) as process:
+        try:
+            while (received := process.receive()) is not None:
+                rule, is_over, fault = received
+                if is_over:
+                    yield rule, fault
+        except ProcessEnded as ended:
+            yield rule, f"{method_files.locate_files(method)[0].path}: its process {ended}"
 
-    The rules that need a model are checked only if the method's files break no rule.
-    """
-    files = "the method's two files exist and can be loaded"
+
+def _check_here(send: Callable[[tuple[str, bool, str | None]], None], included: IncludedMethods, method: str) -> None:
+    """Check a method in this process. Send each rule twice: before the check, and after it with the fault."""
+    method_files.include(included)
+
+    def judge(rule: str, check_rule: Callable[[], object]) -> str | None:
+        send((rule, False, None))
+        fault = _find_fault(method, check_rule)
+        send((rule, True, fault))
+        return fault
+
+    _check_rules(method, judge)
+
+
+Judge = Callable[[str, Callable[[], object]], str | None]
+
+
+def _check_rules(method: str, judge: Judge) -> None:
+    """Check a method against each rule. The rules that need a model are left out if the files break a rule."""
     subject = space_rules.Method(method)
-    fault = _find_fault(method, lambda: (trainables.load(method), subject.space))
-    yield files, fault
-    if fault is not None:
+    if judge(FILES, lambda: (trainables.load(method), subject.space)) is not None:
         return
     is_sound = True
     for rule in (*space_rules.RULES, *space_rules.POINT_RULES):
-        fault = _find_fault(method, partial(space_rules.find_first_fault, rule, subject))
+        fault = judge(space_rules.describe(rule), partial(space_rules.find_first_fault, rule, subject))
         is_sound &= fault is None
-        yield space_rules.describe(rule), fault
         if fault is not None and rule in space_rules.FIRST:
             return
     if is_sound:
-        yield from _check_model(method)
+        _check_model(method, judge)
 
 
-def _check_model(method: str) -> Iterator[tuple[str, str | None]]:
-    from study.contract.model_rules import RULES, Subject  # imports torch
+def _check_model(method: str, judge: Judge) -> None:
+    import torch
 
-    subjects = [Subject(method, backbone) for backbone in MINI_BACKBONES if fits(method, backbone)]
-    for rule in RULES:
-        faults = ((subject.backbone, _find_fault(method, partial(rule, subject))) for subject in subjects)
-        fault = next((f"{fault} (on {backbone})" for backbone, fault in faults if fault), None)
-        yield space_rules.describe(rule), fault
-        if fault is not None and rule is RULES[0]:  # the other rules depend on the first one
-            return
+    from study.contract import model_rules, training_rules
+
+    torch.set_num_threads(1)  # equal in all processes, so that weights can be equal
+    subjects = [model_rules.Subject(method, backbone) for backbone in MINI_BACKBONES if fits(method, backbone)]
+    first, *others = model_rules.RULES  # the others depend on the first one
+
+    def check_all(rule: Callable[[model_rules.Subject], None]) -> str | None:
+        faults = ((subject, _find_fault(method, partial(rule, subject))) for subject in subjects)
+        return next((f"{fault} ({subject.describe()})" for subject, fault in faults if fault), None)
+
+    if judge(space_rules.describe(first), partial(check_all, first)) is not None:
+        return
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(training_rules.ShortTrials(subjects[0], Path(folder))) as trials,
+    ):
+        with suppress(Exception):  # raised again when a rule needs it
+            trials.start()  # its new process works during the other rules
+        for rule in others:
+            judge(space_rules.describe(rule), partial(check_all, rule))
+        for training_rule in training_rules.RULES:
+            judge(space_rules.describe(training_rule), partial(training_rule, trials))
 
 
 def _find_fault(method: str, check_rule: Callable[[], object]) -> str | None:
@@ -88,11 +135,11 @@ def _find_fault(method: str, check_rule: Callable[[], object]) -> str | None:
     """
     try:
         fault = check_rule()
-    except AssertionError as error:
-        function, (file, _) = getattr(error, "function", None), method_files.locate_files(method)
+    except space_rules.RuleBroken as error:
+        function, (file, _) = error.function, method_files.locate_files(method)
         place = function and method_files.place_of_function(function, method)
-        return f"{place or file.format_place('def build')}: {error or 'an assertion fails'}"
-    except Exception as error:  # noqa: BLE001  # a user's method may raise anything
+        return f"{place or file.format_place('def build')}: {error}"
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's method may raise anything
         return method_files.describe_error(error, method)
     return fault if isinstance(fault, str) else None
 

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import trainables
-from study.contract.space_rules import Method
+from study.contract.space_rules import Method, require
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
@@ -28,18 +28,6 @@ from trainables.models.exit_rules import ExitResult, Step, apply_exit, describe_
 NUM_EXAMPLES = 8
 
 
-class RuleBroken(AssertionError):
-    """The error for a model that breaks one of the rules."""
-
-    def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
-        """Store the description of the fault and the function that causes the fault.
-
-        `function` is None if the cause can be in several functions.
-        """
-        super().__init__(fault)
-        self.function = function
-
-
 @dataclass(frozen=True)
 class Subject:
     """A method to check, and a tiny untrained backbone for its models."""
@@ -47,6 +35,11 @@ class Subject:
     method: str
     backbone: str
     _decisive: dict[str, EarlyExitModel] = field(default_factory=dict, compare=False)  # by task
+    _tasks: list[str] = field(default_factory=list, compare=False)  # tasks of the models so far
+
+    def describe(self) -> str:
+        """Name the task of the latest model, and the backbone."""
+        return f"on {' with '.join([*self._tasks[-1:], self.backbone])}"
 
     @property
     def tasks(self) -> list[str]:
@@ -64,6 +57,7 @@ class Subject:
 
     def model(self, task: str, **changes: Any) -> EarlyExitModel:
         """Build the method's model with weights from seed 0."""
+        self._tasks.append(task)
         torch.manual_seed(0)
         config = self.config(task, **changes)
         encoder = load_encoder(self.backbone, config, vocab_size=examples(task)[1])
@@ -74,6 +68,7 @@ class Subject:
 
         The model is cached and must not be modified.
         """
+        self._tasks.append(task)
         if task in self._decisive:
             return self._decisive[task]
         model = self._decisive[task] = self.model(task)
@@ -95,12 +90,6 @@ def examples(task_name: str) -> tuple[Batch, int]:
     batch = dict(tokenizer(*columns, padding=True, truncation=True, max_length=32, return_tensors="pt"))
     assert split.labels is not None
     return batch | {"labels": torch.tensor(split.labels[:NUM_EXAMPLES])}, len(tokenizer)
-
-
-def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
-    """Raise RuleBroken unless `holds` is true; `function` is the function at fault, if it is known."""
-    if not holds:
-        raise RuleBroken(fault, function)
 
 
 def what_is_returned_can_be_used(subject: Subject) -> None:

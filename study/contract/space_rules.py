@@ -65,6 +65,24 @@ class Method:
         return None
 
 
+class RuleBroken(AssertionError):
+    """The error for a model that breaks one of the rules."""
+
+    def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
+        """Store the description of the fault and the function that causes the fault.
+
+        `function` is None if the cause can be in several functions.
+        """
+        super().__init__(fault)
+        self.function = function
+
+
+def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
+    """Raise RuleBroken unless `holds` is true; `function` is the function at fault, if it is known."""
+    if not holds:
+        raise RuleBroken(fault, function)
+
+
 Fault = tuple[str, str]  # the faulty name in a file, and a description of the fault
 Rule = Callable[[Method], Iterator[Fault]]
 

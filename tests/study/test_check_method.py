@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from helpers.faulty_methods import (
+    write_counting,
+    write_drawing,
+    write_dying,
+    write_leaky,
+    write_method,
+    write_reading,
+    write_remembering,
+)
 from helpers.own_methods import edit, write_methods
 
 from study import check_method
@@ -89,3 +98,63 @@ def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.Cap
         rf"FAULT entropy: {methods}/entropy.py:\d+: all examples exit at the same layer under each of the 20", fault
     )
     assert fault.endswith("; broken rules: examples exit at different layers under at least one rule of sweep_rules")
+
+
+# ---- what a trial's key does not cover
+
+FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "counting": (
+        write_counting,
+        r"counting.py:\d+: a trial that continued in a new process got different weights \(mean loss of epoch 2: .*"
+        r"register_buffer.*; broken rules: a trial that is saved after an epoch and continued in a new process gets ",
+    ),
+    "remembering": (
+        write_remembering,
+        r"remembering.py:\d+: two trials with the same seed got different weights \(mean loss of epoch 1: .*; broken "
+        "rules: a trial that is repeated in the same process gets equal weights",
+    ),
+    "leaky": (
+        write_leaky,
+        r"leaky.py:\d+: the method replaces torch.nn.modules.normalization.LayerNorm.forward; allowed: changes to its "
+        "own model only; broken rules: import, build and training change no function or setting outside ",
+    ),
+    "setting": (
+        lambda folder: write_method(folder, "setting", build="torch.set_float32_matmul_precision('high')"),
+        r"setting.py:\d+: the method sets torch.get_float32_matmul_precision\(\) to high; allowed: changes to its ",
+    ),
+    "dying": (write_dying, "dying.py: its process ended with status 3; broken rules: build returns a model, loss "),
+    "exiting": (
+        lambda folder: write_method(folder, "exiting", top="import sys", loss="sys.exit('no')"),
+        r"exiting.py:\d+: SystemExit: no \(on rte with mini-albert\); broken rules: build returns a model, loss ",
+    ),
+    "killed": (
+        lambda folder: write_method(folder, "killed", top="import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"),
+        "killed.py: its process was killed by SIGKILL; broken rules: the method's two files exist and can be loaded",
+    ),
+    "asserting": (
+        lambda folder: write_method(folder, "asserting", loss="assert not task.is_regression"),
+        r"asserting.py:\d+: AssertionError \(on stsb with mini-albert\); broken rules: build returns a model, loss ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_method_whose_trials_depend_on_more_than_their_key_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    write, expected = FAULTS[name]
+    assert check_method.main([str(write(tmp_path / "methods"))]) == 1
+    faults = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
+    assert re.match(f"FAULT {name}: {tmp_path}/methods/{expected}", faults[0]), faults
+    method_files.include(None)
+
+
+@pytest.mark.parametrize(("write", "files"), [(write_drawing, ""), (write_reading, "factor.json")])
+def test_global_generators_and_files_beside_a_method_are_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], write: Callable[[Path], Path], files: str
+) -> None:
+    assert check_method.main([str(write(tmp_path / "methods"))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "every rule holds"
+    assert (f"these files belong to every method: {files}" in lines) is bool(files)
+    method_files.include(None)

@@ -104,6 +104,14 @@ MISTAKES = {
         changed("entropy.py", "def build(", "def make("),
         "{0}/entropy.py does not define build; a method must define DEPARTURES, Config and build",
     ),
+    "seeds": (
+        changed("entropy_space.py", "FIXED = paper.FIXED", "SEEDS = (1, 2)\nFIXED = paper.FIXED"),
+        "{0}/entropy_space.py:8: SEEDS has no effect in a search space; allowed: --seeds of a launch",
+    ),
+    "plural": (
+        changed("entropy_space.py", "FIXED = paper.FIXED", "FIXED_BY_TASKS = {}\nFIXED = paper.FIXED"),
+        "{0}/entropy_space.py:8: FIXED_BY_TASKS has no effect in a search space; did you mean FIXED_BY_TASK?",
+    ),
     "value": (
         changed("entropy_space.py", "[0.1, 0.3, 0.5]", "[0.1, 0.3, 5.0]"),
         "{0}/entropy_space.py:9: PAPER_GRID has threshold 5.0, which is outside of FloatDistribution(",

@@ -6,12 +6,16 @@ No method is named here: a new one is tested by existing. The rules are those of
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
+import torch
 
 import trainables
+from study.contract import training_rules
 from study.contract.model_rules import RULES, Subject
+from study.contract.training_rules import ShortTrials
 from study.plans.resolution import fits
 from trainables.encoders.backbones import MINI_BACKBONES
 
@@ -30,3 +34,17 @@ def test_every_model(rule: Callable[[Subject], None], method: str, backbone: str
 @functools.cache
 def subject(method: str, backbone: str) -> Subject:
     return Subject(method, backbone)
+
+
+@pytest.fixture(scope="module", params=trainables.list_methods())
+def short_trials(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShortTrials]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the new process
+    with closing(ShortTrials(Subject(request.param, "mini-albert"), tmp_path_factory.mktemp("state"))) as trials:
+        yield trials
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("rule", training_rules.RULES, ids=lambda rule: rule.__name__)
+def test_every_training(rule: Callable[[ShortTrials], None], short_trials: ShortTrials) -> None:
+    rule(short_trials)
