@@ -65,6 +65,19 @@ def write_counting(folder: Path) -> Path:
     return write_method(folder, "counting", loss=count)
 
 
+def write_counting_in_buffer(folder: Path) -> Path:
+    """Write a method that counts its steps in a registered buffer, as docs/own_method.md advises."""
+    count = "self.steps += self.training; loss = loss * (0.3 + self.steps / 128)"
+    file = write_method(folder, "buffered", loss=count) / "buffered.py"
+    register = (
+        "def __init__(self, *args, **kwargs):\n"
+        "            super().__init__(*args, **kwargs)\n"
+        '            self.register_buffer("steps", torch.tensor(0))'
+    )
+    file.write_text(file.read_text().replace("steps = 0", register))
+    return folder
+
+
 def write_remembering(folder: Path) -> Path:
     """Write a method that remembers in a global how many models its process has built."""
     return write_method(

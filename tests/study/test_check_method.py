@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.faulty_methods import (
     write_counting,
+    write_counting_in_buffer,
     write_drawing,
     write_dying,
     write_leaky,
@@ -149,8 +150,11 @@ def test_a_method_whose_trials_depend_on_more_than_their_key_is_found(
     method_files.include(None)
 
 
-@pytest.mark.parametrize(("write", "files"), [(write_drawing, ""), (write_reading, "factor.json")])
-def test_global_generators_and_files_beside_a_method_are_allowed(
+ALLOWED = [(write_drawing, ""), (write_reading, "factor.json"), (write_counting_in_buffer, "")]
+
+
+@pytest.mark.parametrize(("write", "files"), ALLOWED)
+def test_global_generators_files_beside_a_method_and_buffers_are_allowed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], write: Callable[[Path], Path], files: str
 ) -> None:
     assert check_method.main([str(write(tmp_path / "methods"))]) == 0
