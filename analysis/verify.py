@@ -46,7 +46,7 @@ from study.facts.study_folder import (
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri, masked
-from study.storage.trial_places import find_model_address
+from study.storage.trial_places import DamagedModel, find_model_address, local_model
 from trainables.atomic_files import is_unfinished
 from trainables.configuration import Count
 from trainables.schema import Typed, to_plain
@@ -61,7 +61,7 @@ PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study ma
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "The exit status is 0 if everything compared agrees, 1 if something differs, and 2 for bad usage. The command "
-    "compares the plan, the journal, predictions, model descriptions, tables, pictures and the report. It skips "
+    "compares the plan, the journal, predictions, models, tables, pictures and the report. It skips "
     "tables, pictures and reports that another version of this program wrote, and names them. With --again it also "
     "runs stored models and compares their predictions. With --against it also compares the runs in MLflow. It never "
     "compares mlflow.db, records.jsonl, optuna.journal and logs. Models under a URI (--storage) are compared only with "
@@ -175,7 +175,8 @@ def compare_models(study: Study, confirmed: list[Record]) -> Iterator[str]:
     for record in confirmed:
         if record.model is None or is_uri(record.model):
             continue
-        path = Path(find_model_address(record.model, folder=study.folder, key=record.key)) / DESCRIPTION
+        model_folder = Path(find_model_address(record.model, folder=study.folder, key=record.key))
+        path = model_folder / DESCRIPTION
         trial: dict[str, Any] = to_plain(record)
         wanted = {"spec": {name: trial[name] for name in ("method", "task", "config", "seed")}}
         wanted |= {name: trial[name] for name in ("epoch", "selection_score")}
@@ -190,6 +191,11 @@ def compare_models(study: Study, confirmed: list[Record]) -> Iterator[str]:
             yield f"{path} does not describe a model: {type(error).__name__}: {error}"
         else:
             yield from list_differences(f"{path}:", found, wanted)
+            try:
+                with local_model(str(model_folder), record.model_digest):
+                    pass
+            except DamagedModel as error:
+                yield str(error)
 
 
 def _name(record: Record) -> str:

@@ -69,7 +69,7 @@ def export(record: Record, folder: Path, *, data: str = "") -> str:
     from trainables.runs.trained_model import METHODS, export_trained, load_trained
 
     def fill(unfinished: Path) -> None:
-        with local_model(record.model or "") as model:
+        with local_model(record.model or "", record.model_digest) as model:
             try:
                 export_trained(load_trained(model), unfinished)
             except ValueError as error:

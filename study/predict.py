@@ -244,7 +244,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
     if (folder / PLAN).exists():
         record = choose_model(folder, options)
         include_for(record.method, require_plan(folder).plan.asked, options.include)
-        with local_model(record.model or "") as model:
+        with local_model(record.model or "", record.model_digest) as model:
             yield model, predictions_file(folder, record.key)
     elif any((options.trial, options.method, options.task)):
         raise ValueError(f"--trial, --method and --task choose a model of a study, but {folder} has no {PLAN}")

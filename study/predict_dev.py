@@ -32,7 +32,7 @@ def run(options: Options) -> int:
     for key in options.trials:
         record = choose_model(folder, ModelChoice(trial=key))
         include_for(record.method, require_plan(folder).plan.asked, None)
-        with local_model(record.model or "") as model:
+        with local_model(record.model or "", record.model_digest) as model:
             _predict_dev(record, model, Path(options.to) / f"{key}.npz")
     return 0
 

@@ -125,7 +125,7 @@ def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Recor
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
     """Score the model of a trial on the labelled rows, with early exits."""
     task = TASKS[record.task]
-    with local_model(record.model or "") as model:
+    with local_model(record.model or "", record.model_digest) as model:
         _, predictions, mean_layers = predict_split(model, task, task.test_splits[0], data)
     assert rows.labels is not None
     metrics = compute_metrics(task, predictions, rows.labels)

@@ -87,7 +87,10 @@ def run(options: Options) -> int:
     for record in best.values():
         include_for(record.method, plan.asked, options.include)
     with ExitStack() as stack:  # a model under a URI is copied once, although MNLI's model predicts three files
-        models = {task: stack.enter_context(local_model(record.model or "")) for task, record in best.items()}
+        models = {
+            task: stack.enter_context(local_model(record.model or "", record.model_digest))
+            for task, record in best.items()
+        }
         texts = {file.name: _format_file(file, best, models, data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
     print(f"wrote {out}")

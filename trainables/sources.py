@@ -128,8 +128,20 @@ def hash_of_file(file: Path) -> str:
 
 @cache
 def _hash(file: Path, size: int, modified: int) -> str:
+    return hash_now(file)
+
+
+def hash_now(file: Path) -> str:
+    """Hash a file's content as `hash_of_file` does, but without a cache: damage changes neither size nor date."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def hash_folder(folder: Path) -> str:
+    """Hash the names and contents of a folder's files (SHA-256, hexadecimal), without a cache; skip hidden files."""
+    files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
+    lines = (f"{hash_now(files[name])}  {name}\n" for name in sorted(files) if not name.startswith("."))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def cache_folder() -> Path:

@@ -31,7 +31,8 @@ LONGEST_PAUSE_SECONDS = 60.0
 LEFT_OUT_SECONDS = 600.0
 PATIENCE_SECONDS = 600.0
 LASTING_PAUSES = 4  # enough for every node to report once
-_LASTING = re.compile(r"^(ImportError|ModuleNotFoundError)\b|\[Errno (1|13|30)\]")  # EPERM, EACCES, EROFS
+# EPERM, EACCES, EROFS; the last one is the error of a damaged start model.
+_LASTING = re.compile(r"^(ImportError|ModuleNotFoundError)\b|\[Errno (1|13|30)\]| was damaged: ")
 DEFAULT_MAX_FAILURES = 3
 
 

@@ -265,16 +265,28 @@ class Scheduler:
         """Record that a trial starts again from its beginning because its saved state is unusable."""
         self._journal.append(TrialRestarted(time=self._journal.now(), key=key, reason=reason))
 
-    def end(self, key: str, *, failure: Failure | None = None, predictions_digest: str | None = None) -> Record:
+    def end(
+        self,
+        key: str,
+        *,
+        failure: Failure | None = None,
+        predictions_digest: str | None = None,
+        model_digest: str | None = None,
+    ) -> Record:
         """Write the end of a trial to the journal and return the trial's record.
 
         The status is "failed" if `failure` is given, "stopped" if ASHA stopped the trial, and else "completed".
-        `predictions_digest` is the digest of the trial's predictions file; None if there is no file.
+        The digests are those of the trial's predictions file and of its model; None if there is none.
         """
         trial = self.facts.trials[key]
         status: Status = "failed" if failure else "stopped" if trial.stopped_at is not None else "completed"
         ending = TrialEnded(
-            time=self._journal.now(), key=key, status=status, failure=failure, predictions_digest=predictions_digest
+            time=self._journal.now(),
+            key=key,
+            status=status,
+            failure=failure,
+            predictions_digest=predictions_digest,
+            model_digest=model_digest,
         )
         self._journal.append(ending)
         self._handed_out.discard(key)

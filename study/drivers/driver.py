@@ -33,6 +33,7 @@ from study.storage.trial_places import (
     OutcomeGone,
     check_marks,
     check_model,
+    check_undamaged,
     find_model_address,
     launch_marks,
     open_place,
@@ -256,9 +257,15 @@ class Driver(ABC):
             spec=spec,
             expected=self.scheduler.make_expected_attestation(trial),
             place=trial_address(self._storage, trial.key),
+            start_digest=self._find_start_digest(trial),
             predictions=predictions if trial.phase == "confirm" else None,
             marks=self._marks,
         )
+
+    def _find_start_digest(self, trial: TrialFacts) -> str | None:
+        """Find the digest of the model that the trial starts from; None without such a model or digest."""
+        source = self.scheduler.facts.trials.get(trial.start or "")
+        return source.record.model_digest if source and source.record else None
 
     def _list_avoided_nodes(self, trial: TrialFacts) -> tuple[str, ...]:
         """List the nodes that the trial should avoid. Return () if no other node has room for the trial."""
@@ -335,20 +342,34 @@ def end_trial(
         OutcomeGone: if predictions or model are missing; in this case, no record is written.
     """
     place = open_place(trial_address(storage, trial.key))
-    digest = None
+    digests = {}
     if trial.phase == "confirm" and failure is None:
-        place.fetch_predictions(predictions_file(folder, trial.key))
-        digest = compute_predictions_digest(folder, trial.key)
-        outcome = trial.last.outcome if trial.last else None
-        if outcome and (model := outcome.model):
-            check_model(model if is_uri(model) else find_model_address(model, folder=folder, key=trial.key))
-    place.prune(scheduler.end(trial.key, failure=failure, predictions_digest=digest))
+        target, outcome = predictions_file(folder, trial.key), trial.last.outcome if trial.last else None
+        place.fetch_predictions(target)
+        digests["predictions_digest"] = compute_predictions_digest(folder, trial.key)
+        if outcome and outcome.predictions_digest not in (None, digests["predictions_digest"]):
+            raise OutcomeGone(f"the predictions in {target} were damaged")
+        if outcome and outcome.model:
+            check_model(_find_model(outcome.model, trial, folder))
+            digests["model_digest"] = outcome.model_digest
+    place.prune(scheduler.end(trial.key, failure=failure, **digests))
+
+
+def _find_model(model: str, trial: TrialFacts, folder: Path) -> str:
+    """Return the current path or URI of an ended trial's model."""
+    return model if is_uri(model) else find_model_address(model, folder=folder, key=trial.key)
 
 
 def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
-    """End the trials that reported their last epoch before a launch died; restart a trial if its files are missing."""
+    """End the trials that reported their last epoch before a launch died.
+
+    A trial restarts if its model or predictions are missing or damaged.
+    """
     for trial in scheduler.progress.unsettled:
+        outcome = trial.last.outcome if trial.last else None
         try:
+            if outcome and outcome.model and outcome.model_digest:
+                check_undamaged(_find_model(outcome.model, trial, folder), outcome.model_digest)
             end_trial(scheduler, trial, storage=storage, folder=folder)
         except OutcomeGone as gone:
             scheduler.restart(trial.key, str(gone))

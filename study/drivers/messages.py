@@ -28,6 +28,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     expected: Attestation  # code and data that the worker must have
     epochs: Count  # epochs reported so far, in all launches; the saved state contains them
     place: str  # path or URI of its files in the storage
+    start_digest: str | None = None  # of the model at `spec.start`; None if its trial recorded none
     predictions: str | None  # path, absolute or relative to `place`; None: not kept
     marks: tuple[str, ...] = ()  # files of the launch that the worker must find in the storage
 

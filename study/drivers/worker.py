@@ -149,7 +149,7 @@ def run_trial(
                     restarted = str(error)
                 with ExitStack() as stack:
                     with reading_inputs():
-                        start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
+                        start = spec.start and str(stack.enter_context(local_model(spec.start, assigned.start_digest)))
                     run = TrainingRun(replace(spec, start=start), device=device, cache=cache_folder())
             attested = attest(run.content(), method=spec.method)
             if list_contradictions(attested, assigned.expected):
@@ -200,7 +200,7 @@ def _train_epoch(run: TrainingRun, key: str) -> Iterator[Steps]:
 def _compute_outcome(run: TrainingRun, place: TrialPlace, folder: Path, predictions: str | None) -> Outcome:
     """Return the run's outcome. If `predictions` is given, store predictions and model, and measure the latency."""
     if predictions is None:
-        return replace(run.outcome(), model=None)
+        return replace(run.outcome(), model=None, model_digest=None)
     target = folder / predictions
     place.check_held(target.parent)
     outcome = run.outcome(target)

@@ -189,6 +189,7 @@ class TrialEnded(BaseEvent, frozen=True, kw_only=True):
     status: Status
     failure: Failure | None = None  # None unless the trial failed
     predictions_digest: str | None = None  # SHA-256 of its predictions file; None if none is stored
+    model_digest: str | None = None  # of its model's folder; None if none is stored, and in older journals
 
 
 class TrialReopened(BaseEvent, frozen=True, kw_only=True):
@@ -434,7 +435,7 @@ def is_json(line: bytes) -> bool:
     """Check if a line is valid JSON; a truncated line is not."""
     try:
         msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     return True
 

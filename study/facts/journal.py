@@ -89,7 +89,7 @@ def read_lease(folder: Path) -> Lease | None:
     """Read the lease file of a study folder; None if the file is missing or unreadable."""
     try:
         return msgspec.json.decode((folder / LEASE).read_bytes(), type=Lease)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

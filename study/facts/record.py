@@ -49,6 +49,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     wall_seconds: NotNegative = 0.0  # from the trial's start to its end, without waits after crashes
     model: str | None = None  # address of the selected model, a path or a URI
     predictions_digest: str | None = None  # SHA-256 of the predictions file; None if none was stored
+    model_digest: str | None = None  # of the model's folder; None if none was stored, or by an older version
     backbone_fingerprint: str
     tokenizer_fingerprint: str | None  # None if the tokenizer comes with the backbone
     data_fingerprint: str

@@ -379,6 +379,7 @@ class StudyFacts:
             error=event.failure.error if event.failure else None,
             epochs=trial.epochs,
             predictions_digest=event.predictions_digest,
+            model_digest=event.model_digest,
             started=trial.started.time,
             ended=event.time,
         )

@@ -274,7 +274,11 @@ def save_model(record: Record, folder: Path) -> None:
     if record.model is None or not model_exists(record.model):
         raise ValueError(f"the model of record {record.key} is gone: {record.model}")
     versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
-    with local_model(record.model) as model, tempfile.TemporaryDirectory() as methods, warnings.catch_warnings():
+    with (
+        local_model(record.model, record.model_digest) as model,
+        tempfile.TemporaryDirectory() as methods,
+        warnings.catch_warnings(),
+    ):
         warnings.filterwarnings("ignore", ".*input example was not provided")  # not needed, as we pass a signature
         artifacts, included_methods = {"model": str(model)}, included()
         files = included_methods.for_method(base_method(record.method)) if included_methods else {}

@@ -49,6 +49,8 @@ from study.storage.addresses import (
     resolve_storage_address,
 )
 from trainables.atomic_files import write_atomically
+from trainables.runs.trial import Unavailable
+from trainables.sources import hash_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
@@ -69,7 +71,11 @@ class NotShared(OSError):
 
 
 class OutcomeGone(ValueError):
-    """Raised if the model or the predictions of an ended trial are missing. The trial runs again."""
+    """Raised if the model or the predictions of an ended trial are missing or damaged. The trial runs again."""
+
+
+class DamagedModel(Unavailable):
+    """Raised if a stored model differs from the digest that its trial recorded."""
 
 
 def retry_outages(action: Callable[P, R]) -> Callable[P, R]:
@@ -309,9 +315,36 @@ def model_exists(model: str | None) -> bool:
         return exists(join(model, DESCRIPTION))
 
 
+def check_undamaged(model: str, digest: str | None) -> None:
+    """Raise OutcomeGone if the model at `model`, a path or URI, is missing or damaged. All of its files are read."""
+    check_model(model)
+    try:
+        with local_model(model, digest):
+            pass
+    except DamagedModel as error:
+        raise OutcomeGone(str(error)) from None
+
+
 @contextmanager
-def local_model(model: str) -> Iterator[Path]:
-    """Yield a folder on this machine with the model; if `model` is a URI, the folder is a temporary copy."""
+def local_model(model: str, digest: str | None) -> Iterator[Path]:
+    """Yield a folder on this machine with the model; if `model` is a URI, the folder is a temporary copy.
+
+    Args:
+        digest: digest of the model's folder, which is checked; None if its trial recorded none.
+
+    Raises:
+        DamagedModel: the files differ from those that the trial wrote.
+    """
+    with _local_folder(model) as folder:
+        if digest is not None and folder.is_dir() and hash_folder(folder) != digest:
+            raise DamagedModel(
+                f"{model} was damaged: its files do not match the digest in the journal; restore the folder from a copy"
+            )
+        yield folder
+
+
+@contextmanager
+def _local_folder(model: str) -> Iterator[Path]:
     if not is_uri(model):
         yield Path(model)
         return

@@ -215,6 +215,7 @@ class MadeJournal(Journal):
                 status=record.status,
                 failure=failure_of("method", error=record.error or "boom") if record.status == "failed" else None,
                 predictions_digest=record.predictions_digest,
+                model_digest=record.model_digest,
             )
         )
 

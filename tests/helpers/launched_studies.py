@@ -33,6 +33,7 @@ from trainables.data.metrics import score
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import EpochRow, Outcome, Reported
 from trainables.schema import to_plain
+from trainables.sources import hash_folder
 
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12
@@ -143,6 +144,7 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         model = _save_model(folder, plan, scheduler, trial, history[row.best_epoch - 1])
         latency = made_latency(LAYERS, lambda layers, size: layers * (1 + 1 / size))
         outcome = replace(outcome, reported=_predict(folder, trial), model=model, latency=latency)
+        outcome = replace(outcome, model_digest=hash_folder(Path(model)))
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch}
     expected = scheduler.make_expected_attestation(trial)
     attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")

@@ -22,8 +22,9 @@ def trained_study(folder: Path, method: str, task: str, *, config: dict | None =
     run = run_to_the_end(spec_of(method, task, seed=best.seed, config=config, **spec), folder.parent / "cache")
     run.save(folder / "trials" / best.key)
     predictions_file(folder, best.key).parent.mkdir()
-    run.outcome(predictions=predictions_file(folder, best.key))
+    digest = run.outcome(predictions=predictions_file(folder, best.key)).model_digest
     (folder / "trials" / best.key / "state.pt").unlink()
-    best = replace(best, model=str(model_folder(folder / "trials" / best.key, run.best_epoch).resolve()))
+    model = model_folder(folder / "trials" / best.key, run.best_epoch).resolve()
+    best = replace(best, model=str(model), model_digest=digest)
     write_records(folder, [*(replace(other, model="/gone") for other in others), best])
     return best

@@ -38,6 +38,11 @@ class LayerOutputs:
     uncertainties: Array | None = None  # (layers, batch): BERxiT's probability that the layer's answer is wrong
 
     @property
+    def present(self) -> dict[str, Array]:
+        """The fields that are not None, by name."""
+        return {name: values for name, values in vars(self).items() if values is not None}
+
+    @property
     def exit_head(self) -> Array | None:
         """The output of the exit head, λ or u, (layers, batch); None if the model has no exit head."""
         return self.lambdas if self.uncertainties is None else self.uncertainties

@@ -147,14 +147,9 @@ def full_depth_in_steps(
         for rows in batches:
             parts.append(model.all_exits(examples.batch(rows, device)))
             yield
-    names = _list_fields(parts[0])
+    names = parts[0].present
     joined = {name: torch.cat([vars(part)[name] for part in parts], dim=1).cpu()[:, back] for name in names}
     return LayerOutputs(**joined)
-
-
-def _list_fields(outputs: LayerOutputs) -> list[str]:
-    """List the names of the fields of `outputs` that are not None."""
-    return [name for name, values in vars(outputs).items() if values is not None]
 
 
 def run_to_end(steps: Generator[None, None, T]) -> T:
@@ -293,8 +288,8 @@ def write_predictions(
         "sweep_score": np.array([setting.score for setting in settings]),
         "sweep_mean_layers": np.array([setting.mean_layers for setting in settings]),
     }
-    heads = (name for name in _list_fields(outputs) if name != "logits")
-    arrays |= {name: getattr(outputs, name).numpy().astype(np.float32) for name in heads}
+    heads = {name: values for name, values in outputs.present.items() if name != "logits"}
+    arrays |= {name: values.numpy().astype(np.float32) for name, values in heads.items()}
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 

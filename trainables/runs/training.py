@@ -34,7 +34,7 @@ from trainables.encoders.loading import load_encoder
 from trainables.encoders.weights import check_fit
 from trainables.method_files import compute_digest
 from trainables.models.early_exit import EarlyExitModel
-from trainables.models.exit_rules import combine_settings, with_setting
+from trainables.models.exit_rules import LayerOutputs, combine_settings, with_setting
 from trainables.runs.evaluation import (
     Evaluation,
     Swept,
@@ -62,7 +62,9 @@ from trainables.runs.trial_files import (
     write_state,
 )
 from trainables.schema import Configuration, from_plain, to_plain
+from trainables.sources import hash_folder, hash_now
 
+SAME_SCORE = 1e-6  # largest tolerated difference of a score computed on another processor
 EVALUATION_FACTOR = 4  # evaluation batches are this much larger than training batches; without gradients, they fit
 EVALUATION = "evaluation"  # the purpose of the global generators' numbers, if a method draws while it is evaluated
 
@@ -165,9 +167,10 @@ class TrainingRun:
             groups = self._model.parameter_groups(self._config)
             self._optimiser = Optimiser(self._model, groups, self._config, num_steps=steps, warmup_steps=warmup)
         self._selected_weights: dict[str, Tensor] = {}
-        self._selected_evaluation: Evaluation | None = None  # None after a resume
+        self._selected_evaluation: Evaluation | None = None  # None before the first epoch has ended
         self._saved_model: Path | None = None
         self._method_files = compute_digest(trainables.base_method(spec.method))
+        self._model_digest: str | None = None  # of the saved model's folder
 
     @classmethod
     def resume(
@@ -208,9 +211,32 @@ class TrainingRun:
             if run.best_epoch:
                 run._saved_model = model_folder(folder, run.best_epoch)
                 run._selected_weights, _ = read_model(run._saved_model)
+                run._model_digest = state.get("model_digest")  # missing in a state of an older version
+                if run._model_digest not in (None, hash_folder(run._saved_model)):
+                    raise ValueError(f"the model of epoch {run.best_epoch} was damaged")
                 check_fit(run._model, run._selected_weights, has=str(run._saved_model))
-                run._set_exit(run.history[run.best_epoch - 1].exit_setting)
+                run._restore_evaluation(state.get("outputs"))
         return run
+
+    def _restore_evaluation(self, outputs: dict[str, Tensor] | None) -> None:
+        """Set the exit and the evaluation of the selected epoch, from the saved outputs of its model.
+
+        A state of an older version has no outputs; the model then computes them again.
+
+        Raises:
+            ValueError: the evaluation differs from the epoch's row.
+        """
+        row, examples = self.history[self.best_epoch - 1], self._data.selection
+        self._set_exit(row.exit_setting)
+        if outputs is None:
+            with _with_weights(self._model, self._selected_weights):
+                evaluation = run_to_end(self._evaluate(examples, row.epoch))
+        else:
+            rule, exits = self._model.exit_rule, seeded_generator(self.spec.seed, "exits", row.epoch)
+            evaluation = evaluate(rule, LayerOutputs(**outputs), self._task, examples, generator=exits)
+        if not math.isclose(evaluation.score, row.reported.score, abs_tol=SAME_SCORE):
+            raise ValueError(f"the model of epoch {row.epoch} scores {evaluation.score}, not {row.reported.score}")
+        self._selected_evaluation = evaluation
 
     @property
     def best_epoch(self) -> int:
@@ -307,22 +333,24 @@ class TrainingRun:
             OSError: the state or the model cannot be written.
         """
         selected = model_folder(folder, self.best_epoch)
-        state = {
-            "spec": to_plain(self.spec),
-            "history": to_plain(self.history),
-            "method_files": self._method_files,
-            "model": self._model.state_dict(),
-            **self._optimiser.state(),
-        }
         with disk_errors(folder):
             if self.best_epoch and selected != self._saved_model:
-                self.write_model(selected)
+                self._model_digest = self.write_model(selected)
                 self._saved_model = selected
+            state = {
+                "spec": to_plain(self.spec),
+                "history": to_plain(self.history),
+                "method_files": self._method_files,
+                "model": self._model.state_dict(),
+                "model_digest": self._model_digest,
+                "outputs": self._selected_evaluation and self._selected_evaluation.outputs.present,
+                **self._optimiser.state(),
+            }
             write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
 
-    def write_model(self, folder: Path) -> None:
-        """Write the selected epoch's model into a folder that `load_trained` can read."""
+    def write_model(self, folder: Path) -> str:
+        """Write the selected epoch's model into a folder that `load_trained` can read; return the folder's digest."""
         selected = self.history[self.best_epoch - 1]
         spec = replace(self.spec, config={**self.spec.config, **selected.exit_setting}, post_hoc=UNSET)
         description = {
@@ -331,7 +359,7 @@ class TrainingRun:
             "selection_score": selected.selection_score,
             "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
         }
-        write_model(folder, self._selected_weights, description, self._data.tokenizer)
+        return write_model(folder, self._selected_weights, description, self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
         """Return the trial's results, with the selected epoch's scores on the reported split.
@@ -345,15 +373,18 @@ class TrainingRun:
         """
         selected = self.history[self.best_epoch - 1]
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
-        if reads_dev or predictions is not None:
-            reported = self._report(self._data.dev if reads_dev else self._data.selection, predictions).reported
-        else:
-            reported = selected.reported
+        reported = selected.reported
+        if reads_dev:
+            reported = self._report(self._data.dev, predictions).reported
+        elif predictions is not None:
+            self._report(self._data.selection, predictions)
         return Outcome(
             reported=reported,
             num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
             data_differences=self._data.differences,
             model=None if self._saved_model is None else str(self._saved_model),
+            model_digest=self._model_digest,
+            predictions_digest=None if predictions is None else hash_now(predictions),
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:

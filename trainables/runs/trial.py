@@ -164,6 +164,8 @@ class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     num_parameters: AtLeastOne  # in the whole model; shared parameters count once
     data_differences: tuple[str, ...] = ()  # differences of the data from the official GLUE; (): none
     model: str | None = None  # folder of the selected epoch's model; None before the first `save`
+    model_digest: str | None = None  # of this folder, see `sources.hash_folder`; None in older journals
+    predictions_digest: str | None = None  # SHA-256 of the predictions file; None without a file
     latency: Latency | None = None  # measured in confirm trials only
 
 

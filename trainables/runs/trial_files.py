@@ -24,10 +24,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from trainables.atomic_files import write_atomically, write_folder
 from trainables.runs.trial import UnreadableState
+from trainables.sources import hash_folder
 
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"
@@ -71,15 +72,22 @@ def model_folder(folder: Path, epoch: int) -> Path:
 
 def write_model(
     folder: Path, weights: dict[str, Tensor], description: dict[str, Any], tokenizer: PreTrainedTokenizerBase
-) -> None:
-    """Create or replace a trained model's folder, with weights, `model.json` and the tokenizer's files."""
+) -> str:
+    """Create or replace a trained model's folder, with weights, `model.json` and the tokenizer's files.
+
+    Return the digest of the folder, see `hash_folder`.
+    """
 
     def fill(unfinished: Path) -> None:
         save_file(weights, unfinished / WEIGHTS)
         (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+        if isinstance(tokenizer, PreTrainedTokenizerFast):  # what the last call has set is not part of the model
+            tokenizer.backend_tokenizer.no_truncation()
+            tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(unfinished)
 
     write_folder(folder, fill)
+    return hash_folder(folder)
 
 
 def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

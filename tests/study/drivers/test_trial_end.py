@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from hashlib import sha256
+
 import pytest
+from helpers.bit_flips import flip_bit
 from helpers.journals import MadeJournal
 from helpers.simulation import report, scheduler_of
 from msgspec.structs import replace
@@ -10,7 +14,12 @@ from msgspec.structs import replace
 from study import profiles
 from study.drivers.driver import end_unsettled
 from study.facts.events import TrialEnded
+from study.facts.study_facts import read_facts
 from study.plans.resolution import resolve
+from trainables.sources import hash_folder
+
+KEY = "KEY"
+FILES = (f"predictions/{KEY}.npz", f"trials/{KEY}/{KEY}/model.json")  # of an ended trial
 
 
 @pytest.fixture
@@ -50,6 +59,36 @@ def test_one_whose_model_is_gone_begins_anew(scheduler, tmp_path, is_uri):
     end_unsettled(scheduler, storage=f"file://{tmp_path}/storage" if is_uri else "/storage", folder=tmp_path / "study")
     assert trial.epochs == 0 and trial.ended is None
     assert scheduler.facts.notices[-1].reason == f"the model is not in /models/{trial.key}"
+
+
+def tell_digests(scheduler, trial, **digests):
+    """The worker has told the digests of what it left."""
+    told = replace(trial.last.outcome, **digests)
+    trial.last = replace(trial.last, outcome=told)
+
+
+@pytest.mark.parametrize("damaged", [f"predictions/{KEY}.npz", f"trials/{KEY}/{KEY}/model.json"])
+def test_one_whose_predictions_or_model_were_damaged_begins_anew(scheduler, tmp_path, damaged):
+    (trial,) = scheduler.progress.unsettled
+    study, names = tmp_path / "study", [name.replace(KEY, trial.key) for name in FILES]
+    leave(study, *names)
+    digest = hash_folder((study / names[1]).parent)
+    tell_digests(scheduler, trial, model_digest=digest, predictions_digest=sha256(b"left").hexdigest())
+    flip_bit(study / damaged.replace(KEY, trial.key), random.Random(1))
+    end_unsettled(scheduler, storage=str(study), folder=study)
+    assert trial.epochs == 0 and trial.ended is None
+    assert " damaged" in scheduler.facts.notices[-1].reason
+
+
+def test_the_record_has_the_digests_of_predictions_and_model(scheduler, tmp_path):
+    (trial,) = scheduler.progress.unsettled
+    names = [name.replace(KEY, trial.key) for name in FILES]
+    leave(tmp_path / "study", *names)
+    digest = hash_folder((tmp_path / "study" / names[1]).parent)
+    tell_digests(scheduler, trial, model_digest=digest)
+    end_unsettled(scheduler, storage=str(tmp_path / "study"), folder=tmp_path / "study")
+    record = read_facts(tmp_path / "study").records[-1]
+    assert (record.model_digest, record.predictions_digest) == (digest, sha256(b"left").hexdigest())
 
 
 def test_one_whose_predictions_and_model_are_there_has_its_record(scheduler, tmp_path):

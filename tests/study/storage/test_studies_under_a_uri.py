@@ -182,7 +182,7 @@ def test_a_trial_on_s3_keeps_what_one_in_a_folder_keeps(s3, tmp_path):
         send(place, epoch=epoch)
     with place.work() as folder:
         assert (folder / "state.pt").read_text() == "2 " * 1000
-    with local_model(join(s3.format("one"), "trials/key/model-epoch-2")) as model:
+    with local_model(join(s3.format("one"), "trials/key/model-epoch-2"), None) as model:
         assert files_under(model) == ["model.json"]
     place.prune(record("albert", "rte", 0.5))
     assert [info.base_name for info in place._list_contents()] == ["model-epoch-1", "model-epoch-2"]

@@ -6,6 +6,7 @@ import fcntl
 import filecmp
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from helpers.bit_flips import flip_bit
 from helpers.made_studies import arm, record, write_study
 from helpers.places import ROOT
 from helpers.storages import files_under, send
@@ -26,6 +28,7 @@ from study.facts.events import Report
 from study.facts.record import Record
 from study.storage.trial_places import (
     STATE_NAME,
+    DamagedModel,
     NotShared,
     TrialObjects,
     local_model,
@@ -34,6 +37,7 @@ from study.storage.trial_places import (
     trial_address,
 )
 from trainables.runs.trial import TrialSpec
+from trainables.sources import hash_folder
 
 
 @pytest.fixture
@@ -45,6 +49,27 @@ def trial(tmp_path: Path) -> TrialObjects:
 
 def ended(**values: str) -> Record:
     return replace(record("albert", "rte", 0.5), **values)
+
+
+@pytest.mark.parametrize("storage", ["", "file://"])
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json", "tokenizer.json"])
+def test_a_model_with_one_flipped_bit_is_not_read(tmp_path, storage, name):
+    model = tmp_path / "model-epoch-2"
+    model.mkdir()
+    for file in ("model.safetensors", "model.json", "tokenizer.json"):
+        (model / file).write_bytes(file.encode())
+    digest, address = hash_folder(model), f"{storage}{model}"
+    with local_model(address, digest) as folder:
+        assert hash_folder(folder) == digest
+    flip_bit(model / name, random.Random(3))
+    with local_model(address, None):  # an older version stored no digest
+        pass
+    with pytest.raises(DamagedModel) as refused, local_model(address, digest):
+        pass
+    expected = (
+        f"{address} was damaged: its files do not match the digest in the journal; restore the folder from a copy"
+    )
+    assert str(refused.value) == expected
 
 
 # ---- one trial
@@ -203,7 +228,7 @@ def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
     assert [without_times(one) for one in resumed] == [without_times(one) for one in whole]
     open_place(address).fetch_predictions(tmp_path / "fetched.npz")
     assert filecmp.cmp(tmp_path / "fetched.npz", tmp_path / "whole.npz", shallow=False)
-    with local_model(resumed[-1].outcome.model) as model:
+    with local_model(resumed[-1].outcome.model, whole[-1].outcome.model_digest) as model:
         match, differ, missing = filecmp.cmpfiles(
             model, whole[-1].outcome.model, ["model.safetensors", "model.json"], shallow=False
         )

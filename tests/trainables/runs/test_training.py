@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +18,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers.bit_flips import flip_bit
 from helpers.places import ROOT
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import trainables
 from trainables.runs import training
@@ -31,6 +33,7 @@ from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrainingError, TrialSpec, UnreadableState
 from trainables.runs.trial_files import read_state, write_state
 from trainables.schema import from_json, from_plain, to_plain
+from trainables.sources import hash_folder
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +143,64 @@ def test_resuming_carries_the_costs_on(resumed):
 def test_resuming_needs_a_saved_trial(cache, tmp_path):
     with pytest.raises(ValueError, match=f"{tmp_path} has no saved trial: state.pt is missing"):
         TrainingRun.resume(tmp_path, cache=cache)
+
+
+@pytest.fixture(scope="module")
+def half_done(cache, tmp_path_factory):
+    """A trial of two epochs, saved after its second one; the first is the better one."""
+    run = TrainingRun(spec_of(config={"epochs": 3, "learning_rate": 1e-12}), cache=cache)
+    folder = tmp_path_factory.mktemp("half") / "trial"
+    for _ in range(2):
+        run.run_epoch()
+        run.save(folder)
+    assert run.best_epoch == 1
+    return run, folder
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_damaged_model_is_not_resumed_with(half_done, cache, tmp_path, name):
+    folder = shutil.copytree(half_done[1], tmp_path / "trial")
+    flip_bit(folder / "model-epoch-1" / name, random.Random(name))
+    with pytest.raises(UnreadableState, match=f"{folder}: the saved trial cannot be used: "):
+        TrainingRun.resume(folder, cache=cache)
+
+
+def test_a_resumed_trial_reports_what_the_best_epoch_scored(half_done, cache, tmp_path):
+    run, folder = half_done
+    resumed = TrainingRun.resume(folder, cache=cache)
+    own, theirs = (each.outcome(tmp_path / f"{id(each)}.npz") for each in (run, resumed))
+    assert own.reported == theirs.reported == run.history[0].reported
+    assert own.predictions_digest == theirs.predictions_digest
+    assert (own.model_digest, theirs.model_digest) == (hash_folder(Path(own.model)),) * 2
+
+
+def test_outputs_that_score_otherwise_than_their_epoch_are_not_resumed_with(half_done, cache, tmp_path):
+    folder = shutil.copytree(half_done[1], tmp_path / "trial")
+    state = read_state(folder)
+    state["outputs"]["logits"] = -state["outputs"]["logits"]
+    write_state(folder, state)
+    with pytest.raises(UnreadableState, match=r"the model of epoch 1 scores 0\.\d+, not 0\.\d+"):
+        TrainingRun.resume(folder, cache=cache)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_state_of_an_older_version_has_no_digest_and_is_scored_anew(half_done, cache, tmp_path, is_damaged):
+    folder = shutil.copytree(half_done[1], tmp_path / "trial")
+    state = read_state(folder)
+    write_state(folder, {name: value for name, value in state.items() if name not in ("model_digest", "outputs")})
+    if is_damaged:
+        file = folder / "model-epoch-1" / "model.safetensors"
+        save_file({name: -value for name, value in load_file(file).items()}, file)
+        with pytest.raises(UnreadableState, match="the model of epoch 1 scores"):
+            TrainingRun.resume(folder, cache=cache)
+    else:
+        assert TrainingRun.resume(folder, cache=cache).outcome().reported == half_done[0].history[0].reported
+
+
+def test_saved_models_are_equal_whatever_the_tokenizer_did_before(half_done, tmp_path):
+    run, folder = half_done
+    run._data.tokenizer("a dog", padding="max_length", truncation=True, max_length=9)
+    assert run.write_model(tmp_path / "model") == hash_folder(folder / "model-epoch-1")
 
 
 @pytest.mark.slow
