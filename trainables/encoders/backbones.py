@@ -184,7 +184,8 @@ def check_weights(backbone: str) -> None:
     if backbone in UNTRAINED:
         return
     parts = {"configuration": ("config.json",)} | ({} if is_untrained(backbone) else {"weights": _WEIGHTS})
-    if _ADAPTER in _check_files("backbone", backbone, parts):
+    files = _check_files("backbone", backbone, parts)
+    if _ADAPTER in files:
         raise Unusable(
             f"backbone {backbone!r} has an adapter ({_ADAPTER}), which is not implemented; merge it into the weights"
         )
@@ -196,6 +197,8 @@ def check_weights(backbone: str) -> None:
         raise Unusable(f"backbone {backbone!r}: {error}") from error
     if configuration["model_type"] == "sharebert":
         compute_slices(configuration)
+    if configuration.get("conv_kernel_size") is not None and _WEIGHTS[0] not in files:
+        raise Unusable(f"backbone {backbone!r}: config.json has conv_kernel_size; allowed only with {_WEIGHTS[0]}")
     file, weights = _read_weights(backbone)
     if weights and (fault := find_fault(configuration, weights, has=file)):
         raise Unusable(f"backbone {backbone!r} cannot be loaded: {fault}")
@@ -437,7 +440,26 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
             raise ValueError(f"{kind} {name!r} has no {what}; accepted files: {', '.join(names)}")
         if is_folder(name):
             _check_content(f"{kind} {name!r}", Path(name) / found)
+    if "tokenizer" in wanted:
+        _check_tokenizer_code(f"{kind} {name!r}", Path(name) if is_folder(name) else _find_snapshot(name))
     return files
+
+
+def _check_tokenizer_code(what: str, folder: Path | None) -> None:
+    """Check that a tokenizer in a folder does not need code of its own.
+
+    Raises:
+        Unusable: if tokenizer_config.json names code, or is not JSON.
+    """
+    file = folder and folder / "tokenizer_config.json"
+    if not file or not file.is_file():
+        return
+    try:
+        configuration = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Unusable(f"{what} cannot be loaded: {file.name} is not JSON ({error})") from error
+    if isinstance(configuration, dict) and configuration.get("auto_map"):
+        raise Unusable(f"{what}: {file.name} names its own code (auto_map), which is never run; allowed: no auto_map")
 
 
 def _check_embeddings(backbone: str, tokenizer: Path) -> None:

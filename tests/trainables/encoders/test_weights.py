@@ -16,8 +16,14 @@ from transformers.activations import ACT2FN
 
 import trainables.encoders.sharebert  # noqa: F401 - registers the family
 from trainables.encoders.architectures import ACTIVATIONS, FAMILIES, check_architecture, list_weights
-from trainables.encoders.backbones import check_spelling, check_weights, family_options, has_new_pooler
-from trainables.encoders.loading import load_encoder
+from trainables.encoders.backbones import (
+    check_backbone,
+    check_spelling,
+    check_weights,
+    family_options,
+    has_new_pooler,
+)
+from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.encoders.weights import read_header
 from trainables.sources import Unusable
 
@@ -341,6 +347,34 @@ def test_an_adapter_beside_the_weights_is_refused(tmp_path):
     folder = saved(tmp_path)
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "other"}')
     assert fault_of(folder).startswith(" has an adapter (adapter_config.json), which is not implemented")
+
+
+def test_nystrom_convolutions_are_needed_in_safetensors(tmp_path):
+    folder = configured(saved(tmp_path), conv_kernel_size=3)
+    assert fault_of(folder).startswith(
+        "config.json needs 75 weights, model.safetensors has 71 of them; first missing: "
+    )
+    (tmp_path / "model.safetensors").unlink()
+    assert fault_of(folder) == "config.json has conv_kernel_size; allowed only with model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (
+            '{"auto_map": {"AutoTokenizer": ["own.Tokenizer", null]}}',
+            r"names its own code \(auto_map\), which is never run",
+        ),
+        ("{", "is not JSON"),
+    ],
+)
+def test_a_tokenizer_with_its_own_code_is_refused(content, fault, tmp_path):
+    folder = saved(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(content)
+    with pytest.raises(Unusable, match=rf"^backbone '.*tokenizer_config.json {fault}[^\n]*$"):
+        check_backbone(folder)
+    with pytest.raises(Unusable, match=rf"^tokenizer '.*tokenizer_config.json {fault}[^\n]*$"):
+        load_tokenizer(folder, texts=list)
 
 
 # Names.
