@@ -11,6 +11,7 @@ whole study is affected:
 - If the last report from every node is a fault, the study pauses. Each further pause is twice as long, until a trial
   completes an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.
+- If the process of a trial crashes again and again in the same way at the same step, the trial has failed.
 - The launch gives up if no epoch is completed within `PATIENCE_SECONDS` of a fault. If it completed no epoch, and all
   faults have the same lasting cause (such as a missing write permission), it gives up after `LASTING_PAUSES` pauses.
   A launch that gives up marks no trial as failed.
@@ -119,10 +120,26 @@ class Faults:
         return self._trials[key].counted_faults > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
-        """Check if the failure ends the trial: a method error, or more than `max_failures` memory faults."""
+        """Check if the failure ends the trial.
+
+        This is so for a method error, for more than `max_failures` memory faults, and for more than `max_failures`
+        crashes (at least two) with the same error, which names the step.
+        """
+        earlier = [each for each in self._trials[key].failures if each.cause == failure.cause]
         if failure.cause == "memory":
-            return sum(earlier.cause == "memory" for earlier in self._trials[key].failures) >= self.max_failures
+            return len(earlier) >= self.max_failures
+        if failure.cause == "crash":
+            return sum(each.error == failure.error for each in earlier) >= max(1, self.max_failures)
         return failure.cause == "method"
+
+    def count_crashes(self, key: str) -> int:
+        """Count the crashes of a trial since its last completed epoch."""
+        return sum(failure.cause == "crash" for failure in self._trials[key].failures)
+
+    @property
+    def failing(self) -> set[str]:
+        """The keys of the trials with a fault since any trial completed an epoch."""
+        return {key for key, _ in self._in_a_row}
 
     def has_room(self, *, running: int) -> bool:
         """Check if any trial may start now; after two pauses in a row, only one trial may run at a time."""

@@ -218,6 +218,16 @@ class Scheduler:
             for event in self.faults.add(key, failure, running=self.running, time=self._journal.now()):
                 self._journal.append(event)
 
+    def is_final(self, key: str, failure: Failure) -> bool:
+        """Check if the failure ends the trial. A crash does not while the trials of other methods fail as well."""
+        failing = {self._method_of(each) for each in self.faults.failing}
+        if failure.cause == "crash" and failing - {self._method_of(key)}:
+            return False
+        return self.faults.is_final(key, failure)
+
+    def _method_of(self, key: str) -> str:
+        return self.facts.trials[key].arm.method
+
     def refuse(self, key: str, attested: Attestation, *, host: str, node: str | None, others: bool) -> None:
         """Record that a worker refused a trial because the worker's code or data differ from the launch's.
 

@@ -29,7 +29,7 @@ _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUB
 _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reason>[^\n]*)")
 
 
-def build_failure(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
+def build_failure(error: Exception | SystemExit, *, node: str | None, module: str | None = None) -> Failure:
     """Build the `Failure` for an exception that interrupted a trial or a pretraining in this process.
 
     `node` is the id of this node. `module` is the module of the method or objective. If the method is the cause, the
@@ -37,7 +37,10 @@ def build_failure(error: Exception, *, node: str | None, module: str | None = No
     """
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
-    line = lines[0] if says_all else format_error(error)
+    if isinstance(error, SystemExit):
+        line = f"its code called sys.exit({error.code!r})"
+    else:
+        line = lines[0] if says_all else format_error(error)
     place = f" ({format_place(error, module)})" if module and cause == "method" and not says_all else ""
     return Failure(
         cause=cause,
@@ -48,39 +51,48 @@ def build_failure(error: Exception, *, node: str | None, module: str | None = No
     )
 
 
-def format_place(error: Exception, module: str) -> str:
+def format_place(error: BaseException, module: str) -> str:
     """Format where an error arose (folder, file and line); a place in the file of `module` is preferred."""
     frame = (select_frames(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
 
-def lost_process(error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] = {}) -> Failure:
+def lost_process(
+    error: str,
+    *,
+    is_preempted: bool,
+    node: str | None,
+    lost_nodes: Mapping[str, str] = {},
+    is_crash: bool = False,
+) -> Failure:
     """Build the `Failure` for a lost process.
 
-    The cause is "preemption" if `is_preempted` is true or the node was lost, else "machine". The process last reported
-    from `node`. `lost_nodes` maps the Ray id of each lost node to the host of this node.
+    The cause is "preemption" if `is_preempted` is true or the node was lost, else "crash" if `is_crash` is true, else
+    "machine". The process last reported from `node`. `lost_nodes` maps the Ray id of each lost node to the host of this
+    node.
     """
     match = _LOST_NODE.search(error)
     node = match["node"] if match else node
     host = lost_nodes.get(node or "")
-    cause: Cause = "preemption" if is_preempted or match or host else "machine"
+    is_preempted = bool(is_preempted or match or host)
+    cause: Cause = "preemption" if is_preempted else "crash" if is_crash else "machine"
     line = f"its node is lost: {match['reason']}" if match else error.strip().splitlines()[-1]
     return Failure(cause=cause, error=masked(line), host=host, node=node)
 
 
-def breaks_process(error: Exception) -> bool:
+def breaks_process(error: BaseException) -> bool:
     """Check whether the exception is a CUDA error, which makes the process unusable."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
-def select_frames(module: str, error: Exception) -> list[traceback.FrameSummary]:
+def select_frames(module: str, error: BaseException) -> list[traceback.FrameSummary]:
     """Select the frames of an exception's traceback that are in the file of the module."""
     loader = getattr(getattr(sys.modules.get(module), "__spec__", None), "loader", None)  # None if the import failed
     file = loader.get_filename(module) if isinstance(loader, ExecutionLoader) else None
     return [frame for frame in traceback.extract_tb(error.__traceback__) if file and Path(frame.filename) == Path(file)]
 
 
-def _find_cause(error: Exception) -> Cause:
+def _find_cause(error: BaseException) -> Cause:
     if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's class
         return "memory"
     if isinstance(error, NotShared):

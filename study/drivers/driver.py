@@ -20,13 +20,23 @@ from msgspec.structs import replace
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler, specify_trial
 from study.drivers.causes import lost_process
-from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps, remove_steps, write_steps
+from study.drivers.messages import (
+    SILENCE_SECONDS,
+    AssignedTrial,
+    Assignment,
+    Message,
+    News,
+    Steps,
+    remove_steps,
+    write_steps,
+)
 from study.drivers.smoke_steps import SmokeSteps
+from study.drivers.workers_log import shorten_log
 from study.facts.events import Failure
 from study.facts.journal import handle_signals
-from study.facts.plain_words import clock
+from study.facts.plain_words import clock, counted
 from study.facts.study_facts import TrialFacts
-from study.facts.study_folder import compute_predictions_digest, predictions_file
+from study.facts.study_folder import WORKERS_LOG, compute_predictions_digest, predictions_file
 from study.storage.addresses import is_uri, masked
 from study.storage.trial_places import (
     PREDICTIONS,
@@ -47,6 +57,7 @@ SPEAK_SECONDS = 600.0  # without progress before the first warning; later warnin
 NO_NODE_SECONDS = 10.0  # without a live node; nodes that start later would form another cluster
 NO_ROOM_SECONDS = 3600.0  # without a node that can hold a trial; an autoscaler may take that long to add one
 IDLE_HOURS = 24.0  # without progress for any reason; no step takes this long
+GRACE_SECONDS = 60.0  # after the time limit; a worker that is then still busy is ended
 
 
 class Driver(ABC):
@@ -71,7 +82,7 @@ class Driver(ABC):
         self.on_progress = on_progress
         self._watchdog = watchdog
         self._smoke = SmokeSteps(scheduler, slots=resources.slots())
-        self._until, self._is_time_over, self._next_look = until, False, 0.0
+        self._until, self._is_time_over, self._is_grace_over, self._next_look = until, False, False, 0.0
         self._folder = folder
         self._storage = storage
         self._resources = resources
@@ -129,8 +140,11 @@ class Driver(ABC):
 
     @property
     def drained(self) -> bool:
-        """True if Ctrl-C or the time limit is stopping the launch, and no worker has a trial any more."""
-        return self.scheduler.draining and not self._training
+        """True if Ctrl-C or the time limit is stopping the launch, and no worker has a trial any more.
+
+        After the time limit, the launch waits only `GRACE_SECONDS` for its workers.
+        """
+        return self.scheduler.draining and (not self._training or self._is_grace_over)
 
     @property
     def at_work(self) -> set[str]:
@@ -152,6 +166,9 @@ class Driver(ABC):
         Raises:
             SmokeStepsFailed: if a method failed in its smoke step.
         """
+        if message.lost:
+            self.failed(work_id, message.lost.error, preempted=False, is_crash=message.lost.is_crash)
+            return True
         self._node_of[work_id] = message.node
         if message.news or message.smoke or message.steps:
             self._watchdog.moved()
@@ -167,27 +184,37 @@ class Driver(ABC):
             self._keys[work_id] = None
         return self._keys[work_id] is None or self.scheduler.draining  # when draining, the trial's epoch is saved
 
-    def failed(self, work_id: str, error: str, *, preempted: bool) -> None:
-        """Give the trial of a lost worker back to the scheduler, so that a worker can continue the trial."""
+    def failed(self, work_id: str, error: str, *, preempted: bool, is_crash: bool = False) -> None:
+        """Give the trial of a lost worker back to the scheduler, so that a worker can continue the trial.
+
+        `is_crash` is true if the worker's process ended itself, crashed or hung. A trial that crashes again and again
+        at the same step fails.
+
+        Raises:
+            SmokeStepsFailed: if the smoke step of an arm crashed again.
+        """
         self._watchdog.moved()
         self._training.discard(work_id)
-        self._smoke.drop_part(work_id)
         node, lost_nodes = self._node_of.get(work_id), self._resources.nodes.lost()
-        failure = lost_process(error, is_preempted=preempted, node=node, lost_nodes=lost_nodes)
+        failure = lost_process(error, is_preempted=preempted, node=node, lost_nodes=lost_nodes, is_crash=is_crash)
+        self._smoke.lose_part(work_id, failure)
         if failure.host:
             self._watchdog.say(f"node {failure.host} is lost; its trial continues on another node ({failure.error})")
         if key := self._keys[work_id]:
             self.steps.pop(key, None)
-            self.scheduler.retry(key, failure)
+            self._break_off(key, failure)
 
     def watch(self) -> None:
-        """Check the time limit. Every `LOOK_SECONDS`, also write the steps file, and check nodes and progress.
+        """Check the time limit and the size of the workers' log.
+
+        Every `LOOK_SECONDS`, also write the steps file, and check nodes and progress.
 
         Raises:
             Stalled: if there was no progress for too long.
             ValueError: if another launch runs the study now.
         """
         self._look_at_clock()
+        shorten_log(self._folder / WORKERS_LOG)
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -214,8 +241,17 @@ class Driver(ABC):
         )
 
     def _look_at_clock(self) -> None:
-        """Begin to stop the launch if the time limit is reached."""
-        if time.monotonic() < self._until or self._is_time_over:
+        """Begin to stop the launch if the time limit is reached, and stop waiting when `GRACE_SECONDS` are over."""
+        now = time.monotonic()
+        if now < self._until:
+            return
+        if self._is_time_over:
+            if self._training and not self._is_grace_over and now >= self._until + GRACE_SECONDS:
+                self._is_grace_over = True
+                self._watchdog.say(
+                    f"{counted(len(self._training), 'worker')} did not answer within {GRACE_SECONDS:g} seconds after "
+                    "the time limit, and will be ended"
+                )
             return
         self.scheduler.draining = self._is_time_over = True
         self._watchdog.say(
@@ -243,7 +279,15 @@ class Driver(ABC):
             threads=max(1, int(cpus)),
             avoid=self._list_avoided_nodes(trial) if trial else (),
             included=included(),
+            silence_seconds=self._compute_silence_limit(trial, number=max(1, len(smoke))),
         )
+
+    def _compute_silence_limit(self, trial: TrialFacts | None, *, number: int) -> float:
+        """Compute how long a worker may need for a step, which may have several smoke steps.
+
+        The limit doubles each time the trial has hung, so that a slow step succeeds in the end.
+        """
+        return number * SILENCE_SECONDS * 2.0 ** (self.scheduler.faults.count_crashes(trial.key) if trial else 0)
 
     def _assign_trial(self, trial: TrialFacts) -> AssignedTrial:
         """Make the message that assigns a trial to a worker."""
@@ -314,9 +358,11 @@ class Driver(ABC):
         return failure
 
     def _break_off(self, key: str, failure: Failure) -> None:
-        if not self.scheduler.faults.is_final(key, failure):
+        if not self.scheduler.is_final(key, failure):
             self.scheduler.retry(key, failure)
             return
+        if failure.cause == "crash":
+            failure = replace(failure, cause="method")
         trial = self.scheduler.facts.trials[key]
         end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
 

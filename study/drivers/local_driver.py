@@ -8,7 +8,8 @@ from typing import Any
 from study.cluster.resources import Resources, list_visible_gpus
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver
-from study.drivers.trial_process import RELEASE, STEP, ProcessLost, TrialProcess
+from study.drivers.messages import Loss, Message
+from study.drivers.trial_process import LEAVE_SECONDS, RELEASE, STEP, ProcessLost, TrialProcess
 from study.facts.study_folder import WORKERS_LOG
 
 WAIT_SECONDS = 0.2  # longest wait for a message before other checks run
@@ -26,8 +27,8 @@ class LocalDriver(Driver):
         super().__init__(scheduler, **arguments)
         self._gpus = {str(slot): gpus for slot, gpus in enumerate(assign_gpus(self._resources))}
         self._processes: dict[str, TrialProcess] = {}
-        self._spent: set[str] = set()  # slots whose process must not get another assignment
-        self._ending: list[TrialProcess] = []
+        self._ending: list[TrialProcess] = []  # spent processes
+        self._has_ended_a_worker = False  # that did not end by itself
 
     def _run(self) -> None:
         try:
@@ -37,12 +38,15 @@ class LocalDriver(Driver):
                 if self.drained or (self.has_ended and not self._training):
                     return
                 self._receive()
+                for process in [process for process in self._ending if not process.is_leaving]:
+                    self._ending.remove(process)
+                    self._wait_for_end(process)
                 self.on_progress(self)
         finally:
             for process in self._processes.values():
                 process.end()
             for process in (*self._processes.values(), *self._ending):
-                process.wait()
+                self._wait_for_end(process)
 
     def _format_state(self) -> str:
         return f"{len(self._training)} trials are training"
@@ -60,39 +64,48 @@ class LocalDriver(Driver):
                 if slot not in self._processes:
                     log = self._folder / WORKERS_LOG
                     self._processes[slot] = TrialProcess(gpus=gpus, threads=assignment.threads, log=log)
-                if assignment.runs_own_methods:
-                    self._spent.add(slot)
                 self._processes[slot].send(assignment)
-            except (ProcessLost, OSError) as lost:
-                self._lose(slot, str(lost))
+            except ProcessLost as lost:
+                self._lose(slot, lost.loss)
+            except OSError as error:
+                self._lose(slot, Loss(error=str(error)))
 
     def _receive(self) -> None:
-        """Process the messages that arrive within `WAIT_SECONDS`."""
-        slots: dict[Any, str] = {process.connection: slot for slot, process in self._processes.items()}
-        for slot in [slots[connection] for connection in wait(slots, timeout=WAIT_SECONDS)]:
-            process = self._processes[slot]
+        """Process the messages that arrive within `WAIT_SECONDS`, and end the processes that hang."""
+        handles: dict[Any, str] = {
+            handle: slot for slot, process in self._processes.items() for handle in process.handles
+        }
+        ready = {handles[handle] for handle in wait([*handles], timeout=WAIT_SECONDS)}
+        for slot, process in [*self._processes.items()]:
             try:
-                is_over = self.process_message(slot, process.receive())
-                if is_over:
-                    self._training.discard(slot)
-                process.send(RELEASE if is_over else STEP)
-                if is_over and slot in self._spent:
-                    self._end_process(slot)
+                if slot not in ready:
+                    process.check_silence()
+                elif message := process.receive():
+                    self._answer(slot, process, message)
             except ProcessLost as lost:
-                self._lose(slot, str(lost))
+                self._lose(slot, lost.loss)
 
-    def _end_process(self, slot: str) -> None:
-        """Let the process of a slot end; the next assignment of the slot starts another."""
-        self._spent.discard(slot)
-        process = self._processes.pop(slot)
-        process.end()
-        self._ending.append(process)
+    def _answer(self, slot: str, process: TrialProcess, message: Message) -> None:
+        is_over = self.process_message(slot, message)
+        if is_over:
+            self._training.discard(slot)
+        process.send(RELEASE if is_over else STEP)
+        if is_over and process.is_spent:
+            process.end()
+            self._ending.append(self._processes.pop(slot))
 
-    def _lose(self, slot: str, error: str) -> None:
+    def _wait_for_end(self, process: TrialProcess) -> None:
+        if not process.wait() and not self._has_ended_a_worker:
+            self._has_ended_a_worker = True
+            self._watchdog.say(
+                f"a worker did not end within {LEAVE_SECONDS:g} seconds after its last trial, and was ended; "
+                f"a method may have left a thread behind: see {WORKERS_LOG}"
+            )
+
+    def _lose(self, slot: str, loss: Loss) -> None:
         self._processes.pop(slot, None)
-        self._spent.discard(slot)
         if slot in self._training:
-            self.failed(slot, error, preempted=False)
+            self.failed(slot, loss.error, preempted=False, is_crash=loss.is_crash)
 
 
 def assign_gpus(resources: Resources) -> list[str]:

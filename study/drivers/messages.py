@@ -19,6 +19,9 @@ from trainables.method_files import IncludedMethods
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Reader, Typed, to_plain
 
+# Loading data, a download, the tokenising of a large task or an outage of the storage may keep a worker silent.
+SILENCE_SECONDS = 1800.0
+
 
 class AssignedTrial(Typed, frozen=True, kw_only=True):
     """A trial as a worker receives it."""
@@ -44,14 +47,22 @@ class Assignment(Typed, frozen=True, kw_only=True):
     threads: int
     avoid: tuple[str, ...] = ()  # ids of the nodes to avoid
     included: IncludedMethods | None = None  # methods outside this package, as the launcher read them
-    log: str | None = None  # file for the process's output; None if it is redirected already
+    log: str | None = None  # file for the process's output; None: the driver redirects it
     node: str | None = None  # id of the worker's node; None: the name of its host
+    silence_seconds: float = SILENCE_SECONDS  # a step that takes longer than this may be ended as hung
 
     @property
     def runs_own_methods(self) -> bool:
         """True if the work runs code of an included folder, which may change its process for all later work."""
         specs = [self.trial.spec] if self.trial else self.smoke.values()
         return self.included is not None and any(self.included.defines(base_method(spec.method)) for spec in specs)
+
+
+class Loss(Typed, frozen=True, kw_only=True):
+    """The end of a worker's process while it worked on an assignment."""
+
+    error: str  # one line
+    is_crash: bool = False  # True if the process ended itself, crashed or hung: nobody else ended it
 
 
 class News(Typed, frozen=True, kw_only=True):
@@ -92,7 +103,7 @@ class Message(Typed, frozen=True, kw_only=True):
     steps: Steps | None = None  # progress in an epoch that the next step continues
     node: str | None = None  # id of the worker's node
     smoke: SmokeReport | None = None
-    broken: str | None = None  # exception that ended a local process; None with Ray
+    lost: Loss | None = None  # the worker's process is lost; another will be started for the next assignment
 
 
 ASSIGNMENTS = Reader(Assignment)

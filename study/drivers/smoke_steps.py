@@ -42,7 +42,8 @@ class SmokeSteps:
         to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
         number = min(to_come, max(1, slots))
         self.parts = [dict(list(self.specs.items())[start::number]) for start in range(number)]  # not yet handed out
-        self._held = set[str]()  # work ids of the workers that have a part
+        self._held = dict[str, dict[str, TrialSpec]]()  # work id of a worker -> the part that it has
+        self._lost = set[str]()  # arms whose part was lost once; each of them is tried once more, alone
 
     @property
     def are_over(self) -> bool:
@@ -53,8 +54,8 @@ class SmokeSteps:
         """Return the next part of the steps (arm name -> spec); None if no part is left."""
         if not self.parts:
             return None
-        self._held.add(work_id)
-        return self.parts.pop()
+        self._held[work_id] = self.parts.pop()
+        return self._held[work_id]
 
     def process_report(self, work_id: str, report: SmokeReport) -> None:
         """Process a worker's report; failures are ignored if the worker's code differs from the launch's.
@@ -62,13 +63,22 @@ class SmokeSteps:
         Raises:
             SmokeStepsFailed: if a method failed.
         """
-        self._held.discard(work_id)
+        self._held.pop(work_id, None)
         if report.failures and not list_other_code(report, self._code):
             raise SmokeStepsFailed(report.failures, self.specs)
 
-    def drop_part(self, work_id: str) -> None:
-        """Drop the part of a lost process without a retry."""
-        self._held.discard(work_id)
+    def lose_part(self, work_id: str, failure: Failure) -> None:
+        """Try each arm of a lost process once more, alone. If the process of an arm alone is lost, drop the arm.
+
+        Raises:
+            SmokeStepsFailed: if the process of an arm alone crashed.
+        """
+        part = self._held.pop(work_id, {})
+        if failure.cause == "crash" and part.keys() & self._lost:
+            failed = dict.fromkeys(part, replace(failure, cause="method"))
+            raise SmokeStepsFailed(failed, self.specs)
+        self.parts += [{arm: spec} for arm, spec in part.items() if arm not in self._lost]
+        self._lost |= part.keys()
 
 
 def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:

@@ -129,10 +129,10 @@ class TuneDriver(Driver):
             self.failed(ray_id, "the node that the trial waited for is gone", preempted=True)
         return unplaceable
 
-    def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
-        """Give the trial of a lost actor back to the scheduler, so that a worker can continue the trial."""
+    def failed(self, ray_id: str, error: str, *, preempted: bool, is_crash: bool = False) -> None:
+        """Give the trial of a lost actor or process back to the scheduler, so that a worker can continue the trial."""
         self._waiting.pop(ray_id, None)
-        super().failed(ray_id, error, preempted=preempted)
+        super().failed(ray_id, error, preempted=preempted, is_crash=is_crash)
 
     # ---- inside
 

@@ -12,7 +12,7 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,8 @@ import trainables
 from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
 from study.facts.attestation import attest, list_contradictions, provenance
-from study.facts.events import Failure, Report
+from study.facts.events import Failure, Report, utc_now
+from study.facts.plain_words import to_second
 from study.storage.trial_places import TrialPlace, check_marks, local_model, open_place
 from trainables.atomic_files import write_json
 from trainables.method_files import include
@@ -38,8 +39,9 @@ PAUSE_SECONDS = 1.0  # training time between two reports; the driver can stop th
 class Worker:
     """A worker in a Ray actor or a local process; it runs one assignment after another."""
 
-    def __init__(self) -> None:
-        """Begin without an assignment."""
+    def __init__(self, write_place: Callable[[str], None] = lambda words: None) -> None:
+        """Begin without an assignment. `write_place` is called with what the worker is about to do."""
+        self._write_place = write_place
         self._trial: Generator[News | Steps, None, None] | None = None
         self._smoke: Assignment | None = None  # smoke steps that have not run yet
         self._node: str | None = None
@@ -52,7 +54,13 @@ class Worker:
         if assignment.trial is None:
             self._smoke = assignment
         else:
-            self._trial = run_trial(assignment.trial, device=assignment.device, gpus=assignment.gpus, node=node)
+            self._trial = run_trial(
+                assignment.trial,
+                device=assignment.device,
+                gpus=assignment.gpus,
+                node=node,
+                write_place=self._write_place,
+            )
 
     def step(self) -> Message:
         """Run an epoch of the trial, or part of a long epoch; without a trial, run the smoke steps."""
@@ -69,6 +77,7 @@ class Worker:
         if self._trial:
             self._trial.close()
         self._trial = self._smoke = None
+        self._write_place("")
         gc.collect()
         if has_trained and not gc.get_freeze_count():
             gc.freeze()  # only once; later collections skip the half a million objects of modules
@@ -87,7 +96,11 @@ def _set_threads(number: int) -> None:
 
 def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
     """Try one training step of each arm, and report the failures that methods caused."""
-    failures = {arm: failure for arm, spec in specs.items() if (failure := _try_step(spec, device, node))}
+    failures = dict[str, Failure]()
+    for arm, spec in specs.items():
+        print(f"{to_second(utc_now())} {arm}: its first training step", flush=True)
+        if failure := _try_step(spec, device, node):
+            failures[arm] = failure
     code = provenance()
     return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
 
@@ -101,7 +114,7 @@ def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
         TrainingRun(spec, device=device, cache=cache_folder()).try_out()
     except TrainingError:  # depends on the configuration, so the trials report it
         return None
-    except Exception as error:  # noqa: BLE001  # it becomes a failure
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # it becomes a failure
         module = trainables.build_module_name(spec.method)
         failure = build_failure(error, node=node, module=module)
         if failure.cause == "method":
@@ -112,7 +125,12 @@ def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
 
 
 def run_trial(
-    assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None
+    assigned: AssignedTrial,
+    *,
+    device: str,
+    gpus: float,
+    node: str | None = None,
+    write_place: Callable[[str], None] = lambda words: None,
 ) -> Generator[News | Steps, None, None]:
     """Run a trial, and yield the news of each epoch. Within an epoch, yield the progress every `PAUSE_SECONDS`.
 
@@ -126,10 +144,13 @@ def run_trial(
         device: "cpu" or "cuda".
         gpus: the number or fraction of GPUs that the trial holds.
         node: the id of this node.
+        write_place: called with what the trial is about to do.
     """
     spec, host = assigned.spec, socket.gethostname()
     make_news = functools.partial(News, key=assigned.key, host=host)
     restarted = None  # why the saved state was not used, until reported
+    print(f"{to_second(utc_now())} {spec.method}/{spec.task}, seed {spec.seed}: trial {assigned.key}", flush=True)
+    write_place("while it loaded data and model")
     try:
         from trainables.devices import device_and_threads
         from trainables.runs.training import TrainingRun
@@ -159,12 +180,15 @@ def run_trial(
             known = len(run.history)
             for epoch in itertools.count(1):
                 if epoch > known:
-                    yield from _train_epoch(run, assigned.key)
+                    yield from _train_epoch(run, assigned.key, epoch, write_place)
+                    write_place(f"while it saved epoch {epoch}")
                     place.check_held(folder)
                     run.save(folder)
                     clock.save()
                     place.send_state(folder, epoch=epoch)
                 row = run.history[epoch - 1]
+                if row.finished:
+                    write_place("while it computed the result")
                 outcome = _compute_outcome(run, place, folder, assigned.predictions) if row.finished else None
                 wall_seconds, gpu_seconds = clock.read()
                 report = Report(
@@ -180,17 +204,21 @@ def run_trial(
                 if row.finished:
                     return
                 restarted = None
-    except Exception as error:  # it becomes a failure in the journal
+    except (Exception, SystemExit) as error:  # it becomes a failure in the journal
         if breaks_process(error):
             raise
         failure = build_failure(error, node=node, module=trainables.build_module_name(spec.method))
     yield make_news(failure=failure, restarted=restarted)
 
 
-def _train_epoch(run: TrainingRun, key: str) -> Iterator[Steps]:
+def _train_epoch(run: TrainingRun, key: str, epoch: int, write_place: Callable[[str], None]) -> Iterator[Steps]:
     """Train for one epoch, and yield the progress every `PAUSE_SECONDS`."""
     began = resumed = time.monotonic()
+    write_place(f"in step 1 of epoch {epoch}")
     for _ in run.epoch_in_steps():
+        next_step = run.steps_done + 1
+        is_training = next_step <= run.steps_per_epoch
+        write_place(f"in step {next_step} of epoch {epoch}" if is_training else f"in the evaluation of epoch {epoch}")
         now = time.monotonic()
         if now - resumed >= PAUSE_SECONDS:
             yield Steps(key=key, done=run.steps_done, of=run.steps_per_epoch, seconds=now - began)

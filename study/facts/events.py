@@ -42,7 +42,9 @@ Reopening = Literal["asked", "code", "versions"]
 # `node` (its code or data differ): the trial is retried elsewhere, and the node gets no trials for a while.
 # `preemption`: the trial is retried, and no fault is counted. `method`: the failure is a result.
 # `memory`: a machine fault, but a result if memory runs out more than `--max-failures` times.
-Cause = Literal["machine", "node", "preemption", "memory", "method"]
+# `crash`: the process ended itself, crashed or hung: a machine fault, but a failure of the method if the trial crashes
+# in the same way at the same step more than `--max-failures` times.
+Cause = Literal["machine", "node", "preemption", "memory", "crash", "method"]
 TRACEBACK_CHARACTERS = 4_000
 _LAUNCH = b'{"event":"launch_began"'  # first bytes of a `launch_began` line
 _CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}\s*$')  # the end of a line

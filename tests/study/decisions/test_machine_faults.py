@@ -157,6 +157,25 @@ def test_too_little_memory_is_final_after_as_many_retries_as_are_allowed_and_a_l
     assert not launch.faults.is_final("z", failure_of("machine"))
 
 
+def test_crash_is_final_once_it_repeats_at_one_step_as_often_as_is_allowed():
+    launch = Launch(max_failures=2)
+    here, later = (failure_of("crash", error=f"ended by SIGSEGV in step {step}") for step in (3, 4))
+    for failure in (here, later, here):
+        assert not launch.faults.is_final("x", failure)
+        launch.faults.add("x", failure, running=1, time=NOW)
+    assert launch.faults.is_final("x", here) and not launch.faults.is_final("x", later)
+    assert launch.faults.count_crashes("x") == 3
+    launch.faults.note_progress("x", "a")
+    assert not launch.faults.is_final("x", here) and launch.faults.count_crashes("x") == 0
+
+
+def test_first_crash_is_never_final():
+    launch = Launch(max_failures=0)
+    assert not launch.faults.is_final("x", failure_of("crash"))
+    launch.faults.add("x", failure_of("crash"), running=1, time=NOW)
+    assert launch.faults.is_final("x", failure_of("crash"))
+
+
 def test_a_node_with_other_code_is_left_out_at_once_and_looked_at_afresh_when_it_is_back():
     launch = Launch(max_failures=0)
     (event,) = launch.faults.add("x", failure_of("node", error="code f00d, not c0de", node="a"), running=1, time=NOW)

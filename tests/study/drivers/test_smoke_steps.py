@@ -11,13 +11,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from helpers.journals import failure_of
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
-from study.drivers.smoke_steps import SmokeSteps, find_untried_arms, specify_smoke_step
+from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed, find_untried_arms, specify_smoke_step
 from study.drivers.worker import run_smoke_steps
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
 from study.plans.resolution import resolve
@@ -133,6 +134,22 @@ def test_each_worker_that_there_is_room_and_a_trial_for_begins_before_any_trial(
         assert not steps.are_over
         steps.process_report(str(number), run_smoke_steps(parts[number], device="cpu", node=None))
     assert steps.are_over
+
+
+def test_arms_of_a_lost_process_are_tried_once_more_alone_and_refused_after_a_crash() -> None:
+    simulation = Simulation(mini("albert", "palbert"))
+    steps = SmokeSteps(scheduler_of(simulation.resolved, simulation.journal), slots=1)
+    part = steps.next_part("a")
+    assert part is not None and len(part) > 2
+    steps.lose_part("a", failure_of("crash", error="ended by SIGSEGV"))
+    alone = [steps.next_part(name) for name in ("b", "c")]
+    assert [len(each) for each in alone] == [1, 1] and not steps.are_over
+    steps.lose_part("b", failure_of("machine"))  # killed from outside: nobody's fault
+    with pytest.raises(SmokeStepsFailed, match=rf"^{next(iter(alone[1]))}: ended by SIGSEGV \(in the first") as failed:
+        steps.lose_part("c", failure_of("crash", error="ended by SIGSEGV"))
+    assert [failure.cause for failure in failed.value.failures.values()] == ["method"]
+    left = [steps.next_part(str(number)) for number in range(len(steps.parts))]
+    assert sorted(arm for each in left for arm in each) == sorted(part.keys() - alone[0].keys() - alone[1].keys())
 
 
 def test_an_arm_takes_no_step_once_a_trial_of_it_has_trained_with_this_code() -> None:

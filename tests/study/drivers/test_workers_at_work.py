@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.driven_cluster import Cluster
+from helpers.journals import failure_of
 
 from study.drivers.messages import Message, SmokeReport, read_steps
 from study.drivers.smoke_steps import SmokeSteps
@@ -62,3 +63,17 @@ def test_before_the_first_trial_workers_start_and_then_take_their_steps(
     taken = SmokeReport(failures={}, code_digest="", versions={})
     cluster.driver.reported(first, Message(smoke=taken, node="node-a"))
     assert cluster.driver.awaited == ""
+
+
+def test_crash_fails_a_trial_only_while_no_other_method_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, "node-a", "node-b")
+    crash = failure_of("crash")
+    keys = [cluster.trial_of(ray_id).key for ray_id in cluster.hand_out()]
+    scheduler = cluster.scheduler
+    monkeypatch.setattr(scheduler.faults, "is_final", lambda key, failure: True)
+    methods = dict(zip(keys, ("albert", "pabee"), strict=True))
+    monkeypatch.setattr(scheduler, "_method_of", methods.__getitem__)
+    for key, is_final in zip(keys, (True, False), strict=True):
+        assert scheduler.is_final(key, crash) == is_final
+        scheduler.retry(key, crash)
+    assert scheduler.is_final(keys[0], failure_of("method"))

@@ -22,8 +22,8 @@ from helpers.storages import files_under, send
 from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
 
-from study.drivers.messages import MESSAGES, AssignedTrial, Assignment
-from study.drivers.trial_actor import MESSAGE, TrialActor
+from study.drivers.messages import AssignedTrial, Assignment
+from study.drivers.worker import Worker
 from study.facts.events import Report
 from study.facts.record import Record
 from study.storage.trial_places import (
@@ -171,23 +171,23 @@ def test_parameters_stay_at_the_end_of_an_address():
 # ---- one trial, trained
 
 
-def assignment(place: str, spec: TrialSpec, *, predictions: str | None) -> dict[str, str]:
+def assignment(place: str, spec: TrialSpec, *, predictions: str | None) -> Assignment:
     where = {"place": place, "predictions": predictions}
     trial = AssignedTrial(key="key", spec=spec, expected=expected_of(spec), epochs=0, **where)
-    given = Assignment(trial=trial, device="cpu", cpus=1, gpus=0, threads=1)
-    return {MESSAGE: msgspec.json.encode(given).decode()}
+    return Assignment(trial=trial, device="cpu", cpus=1, gpus=0, threads=1)
 
 
-def reports_of(config: dict[str, str]) -> list[Report]:
-    """What an actor reports of the trial, to its end."""
-    actor, reports = TrialActor(config), []
+def reports_of(assignment: Assignment) -> list[Report]:
+    """What a worker reports of the trial, to its end."""
+    worker, reports = Worker(), []
+    worker.begin(assignment, node=None)
     while not reports or not reports[-1].row.finished:
-        message = MESSAGES.read(actor.step()[MESSAGE].encode(), where="a message")
+        message = worker.step()
         if message.news is None:  # progress within a slow epoch
             continue
         assert message.news.report, message.news.failure
         reports.append(message.news.report)
-    actor.cleanup()
+    worker.release()
     return reports
 
 
@@ -205,9 +205,10 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 # Trains one epoch, and is gone as a killed process is.
-ONE_EPOCH = "import json, os, sys; from study.drivers import worker; from study.drivers.trial_actor import TrialActor\n"
+ONE_EPOCH = "import os, sys; from study.drivers import worker; from study.drivers.messages import ASSIGNMENTS\n"
 ONE_EPOCH += "worker.PAUSE_SECONDS = 3600.0\n"  # on a busy machine, an epoch would otherwise take several steps
-ONE_EPOCH += "TrialActor(json.loads(sys.argv[1])).step(); os._exit(9)"
+ONE_EPOCH += "mine = worker.Worker(); mine.begin(ASSIGNMENTS.read(sys.argv[1].encode(), where='it'), node=None)\n"
+ONE_EPOCH += "mine.step(); os._exit(9)"
 
 
 @pytest.mark.long
@@ -217,9 +218,8 @@ def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
     whole = reports_of(assignment(str(tmp_path / "shared"), spec, predictions=str(tmp_path / "whole.npz")))
     address = f"file://{tmp_path}/bucket/trials/key"
     config = assignment(address, spec, predictions="predictions.npz")
-    killed = subprocess.run(
-        [sys.executable, "-c", ONE_EPOCH, json.dumps(config)], cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}
-    )
+    command = [sys.executable, "-c", ONE_EPOCH, msgspec.json.encode(config).decode()]
+    killed = subprocess.run(command, cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)})
     assert killed.returncode == 9 and [path.name[:8] for path in tmp_path.rglob("state-*.zip")] == ["state-1-"]
     for leftover in tmp_path.glob("glue-exit-study-*"):
         shutil.rmtree(leftover)  # another node does not have it

@@ -1,4 +1,4 @@
-"""The actor that carries trials, without Ray: pytest tests/study/drivers/test_trial_actor.py"""
+"""The worker that runs trials one after another: pytest tests/study/drivers/test_worker.py"""
 
 import gc
 import warnings
@@ -11,9 +11,8 @@ import torch
 from helpers.trials import expected_of, next_news, spec_of
 
 import trainables
-from study.drivers.messages import MESSAGES, AssignedTrial, Assignment, Message
-from study.drivers.trial_actor import MESSAGE, TrialActor
-from study.drivers.worker import run_trial
+from study.drivers.messages import AssignedTrial, Assignment, Message
+from study.drivers.worker import Worker, run_trial
 
 pytestmark = pytest.mark.slow
 
@@ -35,14 +34,14 @@ def assigned(folder: Path, method: str, task: str, *, seed: int = 1, epochs: int
     return AssignedTrial(key=key, spec=spec, expected=expected_of(spec), epochs=0, **where)
 
 
-def assignment(trial: AssignedTrial) -> dict[str, str]:
-    given = Assignment(trial=trial, device="cpu", cpus=1, gpus=0, threads=1)
-    return {MESSAGE: msgspec.json.encode(given).decode()}
+def begin(worker: Worker, trial: AssignedTrial) -> None:
+    worker.release()
+    worker.begin(Assignment(trial=trial, device="cpu", cpus=1, gpus=0, threads=1), node=None)
 
 
-def said(actor: TrialActor) -> Message:
+def said(worker: Worker) -> Message:
     """After an epoch, however long that takes."""
-    while (message := MESSAGES.read(actor.step()[MESSAGE].encode(), where="a message")).steps:
+    while (message := worker.step()).steps:
         pass
     return message
 
@@ -56,28 +55,29 @@ def own_cache(tmp_path, monkeypatch):
 def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
     gc.collect()
     baseline = tensor_bytes()
-    actor = None
+    worker = Worker()
     by_build = {trainables.load(method).build: method for method in trainables.list_methods()}  # one for each model
+    first = next(iter(by_build.values()))
     for method, task in zip(by_build.values(), cycle(("rte", "cola", "stsb", "mrpc")), strict=False):
         trial = assigned(tmp_path, method, task)
-        if actor is None:
-            actor = TrialActor(assignment(trial))
-        else:  # without predictions, a trial is not timed, which takes longer than its training
-            actor.reset_config(assignment(msgspec.structs.replace(trial, predictions=None)))
-        news = said(actor).news
+        if method != first:  # without predictions, a trial is not timed, which takes longer than its training
+            trial = msgspec.structs.replace(trial, predictions=None)
+        begin(worker, trial)
+        news = said(worker).news
         assert news.report.row.finished and tensor_bytes() > baseline
-        actor.cleanup()
+        worker.release()
         assert tensor_bytes() == baseline
 
 
-def test_actor_goes_on_after_a_trial_that_cannot_be_run(tmp_path):
+def test_worker_continues_after_a_trial_that_cannot_be_run(tmp_path):
     broken = msgspec.structs.replace(assigned(tmp_path, "albert", "rte", seed=1), place=str(tmp_path / "broken"))
     broken = msgspec.structs.replace(broken, spec=msgspec.structs.replace(broken.spec, data="/nowhere"))
-    actor = TrialActor(assignment(broken))
-    first = said(actor).news
-    actor.reset_config(assignment(assigned(tmp_path, "albert", "rte", seed=2)))
-    second = said(actor).news
-    actor.cleanup()
+    worker = Worker()
+    begin(worker, broken)
+    first = said(worker).news
+    begin(worker, assigned(tmp_path, "albert", "rte", seed=2))
+    second = said(worker).news
+    worker.release()
     assert "no folder /nowhere; data must be " in first.failure.error and second.report.row.finished
 
 
@@ -85,9 +85,10 @@ def test_only_a_trial_whose_model_stays_is_timed(tmp_path):
     kept, left = (assigned(tmp_path, "albert", "rte", seed=seed) for seed in (1, 2))
     latencies = []
     for trial in (kept, msgspec.structs.replace(left, predictions=None)):
-        actor = TrialActor(assignment(trial))
-        latencies.append(said(actor).news.report.outcome.latency)
-        actor.cleanup()
+        worker = Worker()
+        begin(worker, trial)
+        latencies.append(said(worker).news.report.outcome.latency)
+        worker.release()
     assert [latency is not None for latency in latencies] == [True, False]
 
 
