@@ -31,6 +31,7 @@ from analysis.written_by import version
 from study.command_line import Command, argument
 from study.facts.plain_words import counted
 from study.facts.record import Record
+from study.facts.registration import find_plan_source
 from study.facts.study_folder import compute_plan_digest, predictions_file
 from study.storage.addresses import check_folder
 from trainables import Departure
@@ -214,7 +215,9 @@ def registration(study: Study) -> str:
     digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest} was not registered before the first trial."
-    return f"According to the journal, plan {digest} was registered before the first trial as {', '.join(places)}."
+    text = f"According to the journal, plan {digest} was registered before the first trial as {', '.join(places)}"
+    source = find_plan_source(study.facts)
+    return f"{text}, and read from {Path(source.file).name} at commit {source.commit}." if source else f"{text}."
 
 
 def _provenance(study: Study) -> dict[str, str]:

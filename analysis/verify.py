@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -32,10 +33,11 @@ from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import WRITTEN_BY, make_tables, render_files, tabulate
 from analysis.written_by import version
 from study.command_line import Command, argument, option
-from study.facts.attestation import list_own_methods
+from study.facts.attestation import ROOT, list_own_methods
 from study.facts.events import FILE as JOURNAL
-from study.facts.plain_words import counted, joined
+from study.facts.plain_words import clock, counted, joined
 from study.facts.record import Record
+from study.facts.registration import find_plan_source, read_plan_commit
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import (
     compute_journal_digest,
@@ -91,7 +93,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
         if not (folder / PLAN).exists():
             raise
         return [str(error)]
-    lines = [*compare_plan(folder, file, facts)]
+    lines = [*compare_plan(folder, file, facts), *compare_registration(facts)]
     try:
         study = load_study(folder, facts=facts)
         evidence = gather([study])
@@ -135,6 +137,38 @@ def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[st
         for plan in (file.plan, launched)
     )
     yield from list_differences(f"{PLAN}:", found, wanted)
+
+
+def compare_registration(facts: StudyFacts) -> Iterator[str]:
+    """Compare the commit that holds the plan's file with the repository's history, where there is one."""
+    source = find_plan_source(facts)
+    try:
+        commit = source and read_plan_commit(source)
+    except ValueError as error:
+        yield f"{JOURNAL}: {error}"
+        return
+    began = _find_first_start(facts)
+    if source and commit and began and commit.made > began:
+        yield f"{JOURNAL}: commit {source.commit}, which holds the plan, was made after the first trial began ({began})"
+
+
+def _find_first_start(facts: StudyFacts) -> datetime | None:
+    """Return the time at which the first trial started, or None if there is no trial."""
+    times = [trial.started.time for trial in facts.trials.values()]
+    return datetime.fromisoformat(min(times)) if times else None
+
+
+def _describe_registration(folder: Path) -> str:
+    """Describe the commit that holds the plan, as a line; return an empty text if no commit is known."""
+    facts = read_facts(folder)
+    source, began = find_plan_source(facts), _find_first_start(facts)
+    if source is None or began is None:
+        return ""
+    commit = read_plan_commit(source)
+    if commit is None:
+        return f"\nnot checked, because {ROOT} is not a repository with this commit: the plan in {source.commit}"
+    before = clock((began - commit.made).total_seconds())
+    return f"\n{commit.path} is in commit {source.commit}, made {before} before the first trial"
 
 
 # ---- predictions and models
@@ -432,7 +466,7 @@ def _agreement(folder: Path) -> str:
     uncompared = [name for name, files in named.items() if _find_other_version(files)]
     compared = ["plan", "journal", *(name for name, is_there in has.items() if is_there and name not in uncompared)]
     digest = compute_journal_digest(folder).describe()
-    return f"{joined(compared)} agree{unchecked}\nSHA-256 of the journal: {digest}"
+    return f"{joined(compared)} agree{unchecked}\nSHA-256 of the journal: {digest}{_describe_registration(folder)}"
 
 
 main = Command(

@@ -26,10 +26,11 @@ from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
 from study.drivers.smoke_steps import SmokeStepsFailed
-from study.facts.attestation import Provenance, find_plan_tag, provenance
+from study.facts.attestation import Provenance, provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, format_markdown, list_first, print_lines
+from study.facts.registration import find_plan_tag
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, compute_plan_digest, read_export
 from study.forecast import describe_time_limit, forecast_plan, measure_costs

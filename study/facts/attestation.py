@@ -110,19 +110,6 @@ def read_git_commit() -> str | None:
     return f"{commit.strip()}{'-dirty' * bool(changes.strip())}"
 
 
-def find_plan_tag(plan: str) -> str | None:
-    """Return the git tag `plan-DIGEST` of a plan; `plan` is the digest.
-
-    Return None if the repository of the current folder has no such tag.
-    """
-    tag = f"plan-{plan}"
-    try:
-        listed = subprocess.run(["git", "tag", "--list", tag], capture_output=True, text=True, check=False).stdout
-    except OSError:
-        return None
-    return tag if listed.strip() == tag else None
-
-
 def compute_code_digest(folders: Iterable[Path]) -> str:
     """Hash the names and contents of the Python files under these folders; return 16 hexadecimal digits."""
     sha256 = hashlib.sha256()

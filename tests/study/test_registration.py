@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,11 @@ from helpers.launches import WITHOUT_RAY
 from helpers.mlflow_stores import free_port
 from helpers.places import PATIENCE_SECONDS, ROOT
 
+from analysis import verify
 from analysis.report import registration
 from analysis.studies.load import load_study
+from analysis.verify import compare_registration
+from study.facts.registration import find_plan_source
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_plan_digest
 from study.launch import main
@@ -23,6 +27,7 @@ from study.mlflow_mirror.tracking import read_runs
 
 pytestmark = pytest.mark.slow
 
+KEPT_LATER = "822af730af64b3a985a513b55e7df709cee0ec6e"  # the commit of a later plan
 STUDY = ["--method", "albert", "--task", "rte", "--samples", "0", "--seeds", "1", "--epochs", "1", "--name", "mine"]
 
 
@@ -72,3 +77,47 @@ def test_register_without_an_mlflow_of_others_is_refused(capsys: pytest.CaptureF
     assert (
         "--register needs an MLflow store outside the study's folder; add --tracking-uri URI" in capsys.readouterr().err
     )
+
+
+KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu" / "cpu-cola"
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A copy of a kept study whose plan is in a commit of this repository."""
+    if subprocess.run(["git", "-C", str(ROOT), "cat-file", "-e", find_plan_source(read_facts(KEPT)).commit]).returncode:
+        pytest.skip("the history of the repository is not here")
+    return Path(shutil.copytree(KEPT, tmp_path / "kept"))
+
+
+def change(folder: Path, old: str, new: str) -> None:
+    text = (folder / "events.jsonl").read_text()
+    assert old in text
+    (folder / "events.jsonl").write_text(text.replace(old, new))
+
+
+def test_verify_compares_the_commit_of_the_plan_with_the_first_trial(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit = find_plan_source(read_facts(kept)).commit
+    assert verify.main([str(kept)]) == 0
+    line = f"benchmarks/plans/cpu-cola.toml is in commit {commit}, made 0:51 before the first trial"
+    assert line in capsys.readouterr().out.splitlines()
+    assert f"read from cpu-cola.toml at commit {commit}." in registration(load_study(kept))
+
+
+def test_verify_finds_a_commit_without_the_plan_or_after_the_first_trial(kept: Path) -> None:
+    source = find_plan_source(read_facts(kept))
+    change(kept, "--plan benchmarks/plans/cpu-cola.toml", "--plan benchmarks/plans/another.toml")
+    (line,) = compare_registration(read_facts(kept))
+    assert line.endswith(f"commit {source.commit} does not hold another.toml, the file of the plan")
+    change(kept, "--plan benchmarks/plans/another.toml", "--plan benchmarks/plans/cpu-cola.toml")
+    change(kept, source.commit, KEPT_LATER)
+    (line,) = compare_registration(read_facts(kept))
+    assert "was made after the first trial began (2026-11-25 15:19:37" in line
+
+
+def test_verify_says_if_the_history_lacks_the_commit(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(kept, find_plan_source(read_facts(kept)).commit, 40 * "0")
+    assert verify.main([str(kept)]) == 0
+    assert "is not a repository with this commit: the plan in 0000" in capsys.readouterr().out

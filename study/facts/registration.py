@@ -1,0 +1,83 @@
+"""Places that show a plan before its first trial: a git tag, and the commit that holds the plan's file."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from study.facts.attestation import ROOT
+from study.facts.study_facts import StudyFacts
+
+_DIRTY = "-dirty"  # end of a commit whose files had changes
+
+
+class PlanSource(NamedTuple):
+    """The file from which a study's first launch read its plan, and the commit that the launch ran."""
+
+    file: str  # as given with --plan
+    commit: str
+
+
+class PlanCommit(NamedTuple):
+    """A commit that holds a plan's file."""
+
+    path: str  # of the file in the repository
+    made: datetime
+
+
+def find_plan_tag(plan: str) -> str | None:
+    """Return the git tag `plan-DIGEST` of a plan; `plan` is the digest.
+
+    Return None if the repository of the current folder has no such tag.
+    """
+    tag = f"plan-{plan}"
+    try:
+        listed = subprocess.run(["git", "tag", "--list", tag], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return None
+    return tag if listed.strip() == tag else None
+
+
+def find_plan_source(facts: StudyFacts) -> PlanSource | None:
+    """Find the file of the first launch's plan and the commit of its code.
+
+    Return None if the launch read no file, or if its code was in no commit.
+    """
+    began = facts.launches[min(facts.launches)].began if facts.launches else None
+    words = shlex.split(began.command) if began else []
+    file = next((value for flag, value in pairwise(words) if flag == "--plan"), None)
+    if began is None or file is None or not began.git_commit or began.git_commit.endswith(_DIRTY):
+        return None
+    return PlanSource(file, began.git_commit)
+
+
+def read_plan_commit(source: PlanSource) -> PlanCommit | None:
+    """Look a plan's commit up in the history of this project's repository.
+
+    Return None if the repository lacks the commit, or if this is no checkout.
+
+    Raises:
+        ValueError: the commit does not hold the plan's file.
+    """
+    made = _run_git("show", "--no-patch", "--format=%cI", source.commit)
+    if made is None:
+        return None
+    paths = (_run_git("ls-tree", "-r", "--name-only", source.commit) or "").splitlines()
+    path = next((path for path in paths if f"/{source.file}".endswith(f"/{path}")), None)
+    if path is None:
+        raise ValueError(f"commit {source.commit} does not hold {Path(source.file).name}, the file of the plan")
+    return PlanCommit(path, datetime.fromisoformat(made.strip()))
+
+
+def _run_git(*arguments: str) -> str | None:
+    """Return the output of a git command in this project's repository, or None if the command fails."""
+    command = ["git", "-C", str(ROOT), "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
