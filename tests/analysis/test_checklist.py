@@ -174,7 +174,7 @@ def test_repeated_texts_are_a_gap_if_no_plan_has_them(tmp_path: Path) -> None:
 def test_ranges_stand_beside_the_winners_of_their_method(written: dict[str, Table]) -> None:
     labels = [line.label for line in written["winners"].lines]
     assert labels[-2:] == ["albert, searched in", "palbert, searched in"]
-    assert written["winners"].lines[-1].entries["learning_rate"].text == "1e-05 to 5e-05 log"
+    assert written["winners"].lines[-1].entries["learning_rate"].text == "2e-06 to 5e-05 log"
 
 
 def test_licences_are_of_tasks_and_of_backbones_on_the_hub() -> None:
