@@ -153,8 +153,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
                 from study.cluster.ray_cluster import describe_readable_token, ray_cluster
 
                 stack.enter_context(ray_cluster(options.address))  # if this fails, no file has been created
-                _measure_resources(options)
             print_lines(filter(None, [describe_readable_token()]), sys.stderr)
+            _measure_resources(options)
         if options.storage and study.earlier is None:
             make_writable(resolve_storage_address(options.storage))
         make_writable(str(folder / "predictions"))

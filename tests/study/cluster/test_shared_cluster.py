@@ -109,21 +109,3 @@ def test_a_stranger_without_the_token_is_refused_in_one_line(tmp_path, token_clu
     assert examined.returncode == 1 and examined.stderr == ""
     assert [line.startswith(f"FAULT Ray: {refusal}") for line in examined.stdout.splitlines()] == [False, True, False]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_token_file_that_others_may_read_is_named_in_one_line(tmp_path, token_cluster):
-    token = tmp_path / ".ray" / "auth_token"
-    token.parent.mkdir()
-    token.write_text("c" * 32)
-    token.chmod(0o644)
-    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "", "HOME": str(tmp_path)}
-    fault = f"other users may open {token}, and its token lets them run code on the Ray cluster: chmod 600 {token}"
-    launched = ask(
-        "study.launch", *SMALL, "--out", str(tmp_path), "--address", token_cluster, "--max-minutes", "0.01", own=own
-    )
-    assert launched.stderr.splitlines()[0] == fault and launched.stderr.count(str(token)) == 2
-    token.chmod(0o600)
-    launched = ask(
-        "study.launch", *SMALL, "--out", str(tmp_path), "--address", token_cluster, "--max-minutes", "0.01", own=own
-    )
-    assert str(token) not in launched.stderr

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 
-from study import doctor
+from study import doctor, launch
 from study.cluster.ray_cluster import describe_readable_token
 from study.cluster.ray_internals import own_token
 
@@ -106,6 +107,32 @@ def test_token_that_others_may_read_is_a_fault_with_its_remedy(
     assert finding.is_fault and finding.text == describe_readable_token()
     subprocess.run(finding.text.rpartition(": ")[2], shell=True, check=True)
     assert path.stat().st_mode & 0o777 == 0o600 and describe_readable_token() is None
+
+
+def test_launch_on_a_cluster_names_a_token_that_others_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cluster has no room for a trial, so the launch ends once it has looked."""
+
+    def refuse(options: object) -> None:
+        raise ValueError("no room")
+
+    monkeypatch.setattr("study.cluster.ray_cluster.ray_cluster", lambda address: nullcontext())
+    monkeypatch.setattr("study.launch._measure_resources", refuse)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("c" * 64)
+    token.chmod(0o644)
+    named = describe_readable_token()
+    command = ["--method", "albert", "--task", "rte", "--profile", "mini", "--data", "mini", "--driver", "ray"]
+    command += ["--tracking-uri", "none", "--address", "10.0.0.1:6379", "--out", str(tmp_path / "runs")]
+    assert launch.main(command) == 2
+    assert capsys.readouterr().err.splitlines()[-2:] == [named, "study.launch: no room"]
+    token.chmod(0o600)
+    assert launch.main(command) == 2
+    assert str(token) not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/cluster.md", "docs/own_machines.md"])
