@@ -19,7 +19,7 @@ from analysis.layouts.rendering import FORMATS, Format, json_text, render
 from analysis.layouts.table import Table, select
 from analysis.studies.load import Study, load_studies
 from analysis.written_by import version
-from study.command_line import Command, argument, option, read_pair
+from study.command_line import Command, add_once, argument, option, read_pair
 from study.facts.plain_words import format_markdown
 from study.storage.addresses import check_folder, make_writable
 from trainables.atomic_files import write_bytes
@@ -156,7 +156,9 @@ def _print_cut(options: Options) -> int:
     if options.strict:
         _require_complete(dev)
     rows, tasks = ([name for text in texts for name in text.split(",")] for texts in (options.rows, options.tasks))
-    names = dict(read_pair("--names", text, "ROW=NAME") for text in options.names)
+    names = dict[str, str]()
+    for text in options.names:
+        add_once(names, *read_pair("--names", text, "ROW=NAME"), "--names")
     table = select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
     print(render(table, options.format or "md"), end="")
     return 0

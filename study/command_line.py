@@ -96,6 +96,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
         self._kind, self._common = kind, getattr(kind, "common", ())
+        self.given: dict[str, object] = {}  # field -> value of each option with one value, in the current command line
         super().__init__(
             prog=prog,
             description=description,
@@ -141,8 +142,9 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         """Parse a command line.
 
         Raises:
-            ValueError: if an option is unknown, missing or invalid.
+            ValueError: if an option is unknown, missing, invalid, or given twice with different values.
         """
+        self.given = {}
         known, unknown = self.parse_known_args(arguments)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
@@ -200,6 +202,19 @@ class _ShowHelp(argparse.Action):
         parser.exit()
 
 
+class _StoreOnce(argparse.Action):
+    """An argparse action that stores the value of an option, and rejects another value later in the command line."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: object, flag: str | None = None
+    ) -> None:
+        assert isinstance(parser, Parser)
+        earlier = parser.given.setdefault(self.dest, value)
+        if earlier != value:
+            raise ValueError(f"{flag} is given twice, as {earlier} and as {value}; allowed: once")
+        setattr(namespace, self.dest, value)
+
+
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     """Add an option to the parser, or to one of its groups. The struct field `field` declares the option."""
     declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
@@ -219,7 +234,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
         parser.add_argument(flag, dest=field.name, action="store_true", help=declared.text)
         return
     required = default is NODEFAULT
-    settings |= {"action": "append"} if is_list else {}
+    settings["action"] = "append" if is_list else _StoreOnce
     parser.add_argument(flag, dest=field.name, required=required, default=None if required else default, **settings)
 
 

@@ -539,7 +539,7 @@ def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:
             raise ValueError(
                 f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)} or METHOD/TASK"
             )
-        starts[arm] = source
+        add_once(starts, arm, source, "--start-from")
     return starts
 
 

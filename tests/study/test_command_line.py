@@ -1,3 +1,4 @@
+import argparse
 import importlib
 import itertools
 import os
@@ -212,6 +213,22 @@ def test_options_are_read_as_their_fields_say():
     assert read == Chosen(folder="runs", seeds=3, names=["a", "b"], json=True)
 
 
+def test_option_repeated_with_the_same_value_is_allowed():
+    read = Parser(Chosen, "study.choose", "").options(["runs", "--seeds", "3", "--seeds", "3", "--json", "--json"])
+    assert read == Chosen(folder="runs", seeds=3, json=True)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_drops_the_first_of_two_values(command):
+    parser = importlib.import_module(command).main.parser()
+    for action in parser._actions:
+        if action.option_strings and action.nargs is None:
+            flag, values = action.option_strings[-1], ("1", "2")
+            if not isinstance(action, argparse._AppendAction):
+                with pytest.raises(ValueError, match="is given twice, as 1 and as 2; allowed: once"):
+                    parser.options([f"{flag}={value}" for value in values])
+
+
 def test_help_lists_the_menu_of_a_literal():
     said = Parser(Chosen, "study.choose", "").format_help()
     assert "--split dev|test" in said and "--seeds K" in said
@@ -225,6 +242,8 @@ def test_help_lists_the_menu_of_a_literal():
         (["runs", "--split", "train"], "--split is 'train'; allowed: dev, test"),
         (["runs", "--sed", "1"], "unrecognized arguments: --sed 1; did you mean --seeds?; see --help"),
         ([], "the following arguments are required: FOLDER; see --help"),
+        (["runs", "--seeds", "1", "--seeds", "2"], "--seeds is given twice, as 1 and as 2; allowed: once"),
+        (["runs", "--split=dev", "--split", "test"], "--split is given twice, as dev and as test; allowed: once"),
     ],
 )
 def test_wrong_option_is_answered_with_what_is_allowed(words, fault):
