@@ -14,6 +14,7 @@ _spec = spec_from_file_location("own_packages", Path(__file__).parents[1] / "stu
 assert _spec is not None and _spec.loader is not None
 _own_packages = module_from_spec(_spec)
 _spec.loader.exec_module(_own_packages)
+_own_packages.require_environment()
 _own_packages.handle_interrupts_early()
 _own_packages.require_not_shadowed("search_spaces", "study", "trainables")
 

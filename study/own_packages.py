@@ -1,8 +1,10 @@
 """Prepare the process of a command before its slow imports. This module imports only the standard library.
 
 After the preparation, Ctrl-C ends the command with a one-line message, and file names are encoded in UTF-8. The module
-also checks that no other package hides a package of this project.
+also checks that Python has the packages that this project needs, and that no other package hides one of its own.
 """
+
+from __future__ import annotations
 
 import importlib.util
 import os
@@ -19,10 +21,36 @@ CONSOLE = "glue-study"  # the program that runs every command
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 
+def require_environment() -> None:
+    """Check that this Python is new enough and has this project's dependencies; it may be another than the project's.
+
+    `study` and `analysis` call this function before all else.
+
+    Raises:
+        SystemExit: in a command of this project, if a dependency is missing.
+        ImportError: in any other process, if a dependency is missing.
+    """
+    is_old = sys.version_info < (3, 11)
+    if not is_old and is_installed("msgspec"):  # every command imports this dependency first
+        return
+    fault = f"{sys.executable} ({sys.version.split()[0]}) " + ("is too old" if is_old else "lacks the package msgspec")
+    python = ROOT / ".venv" / "bin" / "python"
+    remedy = "run the command with" if python.exists() else "install the project (README.md), then use"
+    message = f"{fault}; {remedy} {_shorten(python)}"
+    if Path(sys.argv[0]).name == "-m":
+        raise SystemExit(f"{CONSOLE}: {message} -m ...")
+    raise ImportError(message)
+
+
+def _shorten(path: Path) -> str:
+    """Return the path relative to the current folder if it is inside this folder."""
+    return str(path.relative_to(Path.cwd())) if Path.cwd() in path.parents else str(path)
+
+
 def handle_interrupts_early() -> None:
     """Make `STOP_SIGNALS` end this command with a one-line message and status 1.
 
-    `study` and `analysis` call this function first, because their imports take seconds. Later, `guarded` handles the
+    `study` and `analysis` call this function early, because their imports take seconds. Later, `guarded` handles the
     signals. The function does nothing if the process runs no command of this project. In a locale without UTF-8, the
     function restarts the command in UTF-8 mode.
     """

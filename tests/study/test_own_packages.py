@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from helpers.places import ROOT
 
+from study.console import COMMANDS
+
 CONSOLE = Path(sysconfig.get_path("scripts")) / "glue-study"
 AS_MODULE = [sys.executable, "-m"]
 
@@ -107,3 +109,16 @@ def test_what_is_imported_of_ours_elsewhere_raises_an_import_error(tmp_path):
     other(tmp_path, "trainables")
     done = run(sys.executable, "-c", "try: import study\nexcept ImportError as error: print(error)", cwd=tmp_path)
     assert done.stderr == "" and f" instead of {ROOT / 'trainables'}" in done.stdout
+
+
+@pytest.mark.parametrize("command", [module for module, _ in COMMANDS.values()])
+def test_python_without_dependencies_names_the_right_one(command):
+    bare = [sys.executable, "-S", "-m", command, "--help"]  # -S: without installed packages
+    done = subprocess.run(bare, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.count("\n") == 1, done.stderr
+    assert "lacks the package msgspec; " in done.stderr and ".venv/bin/python -m ..." in done.stderr
+
+
+def test_program_that_imports_us_without_dependencies_gets_an_import_error():
+    done = subprocess.run([sys.executable, "-S", "-c", "import study"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: ") and "lacks the package msgspec" in done.stderr
