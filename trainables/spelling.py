@@ -37,10 +37,14 @@ def unknown_name_error(what: str, name: str, menu: Iterable[str], *, known: Iter
 
 
 def suggest_nearest(name: str, menu: Iterable[str]) -> str:
-    """Suggest the nearest name, as in `; did you mean palbert?`. Return an empty text if no name is near."""
+    """Suggest the nearest name, as in `; did you mean palbert?`. Return an empty text if no name is near.
+
+    If `name` is a half of several names, as palbert is of palbert/rte and palbert/cola, suggest all of these names.
+    """
     letters = {_normalise(known): known for known in menu}
-    near = get_close_matches(_normalise(name), letters, n=1)
-    return f"; did you mean {letters[near[0]]}?" if near else ""
+    halves = [known for known in letters.values() if any(is_same_name(name, half) for half in known.split("/"))]
+    near = halves or [letters[match] for match in get_close_matches(_normalise(name), letters, n=1)]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def is_same_name(name: str, other: str) -> bool:

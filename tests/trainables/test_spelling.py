@@ -29,6 +29,13 @@ def test_a_known_name_is_no_slip_of_another_one():
         resolve_name("pabert", ["palbert"], what="method", known=known)
 
 
+def test_every_name_with_the_given_half_is_suggested():
+    menu = ["palbert/rte", "palbert/cola", "pabee/cola"]
+    for half, names in {"PALBERT": "palbert/rte or palbert/cola", "cola": "palbert/cola or pabee/cola"}.items():
+        with pytest.raises(ValueError, match=f"; did you mean {names}\\?$"):
+            resolve_name(half, menu, what="cell")
+
+
 def test_nothing_is_offered_where_nothing_is_near():
     assert str(unknown_name_error("task", "squad", ["sst2", "rte"])) == "no task named 'squad'; available: sst2, rte"
     assert (
