@@ -18,6 +18,7 @@ from analysis.layouts.table import GAP, MARKS, Block, Entry, Line, Table
 
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!inf\b|[\d.]|$)")  # the beginning of a text that spreadsheets run as a formula
 NOTES_SHOWN = 3  # in HTML; a longer list is folded
 
 
@@ -100,8 +101,13 @@ def _csv(table: Table) -> str:
     for block, line in lines:
         row = {name: line.entries.get(name, Entry()) for name in table.columns}
         cells = [row[name].numbers.get(suffix, "") for name, suffix in numbers] + [row[name].n for name in counted]
-        writer.writerow([line.label, line.source, block, table.unit, *cells])
+        writer.writerow(map(_csv_cell, [line.label, line.source, block, table.unit, *cells]))
     return text.getvalue()
+
+
+def _csv_cell(value: str | float | None) -> str | float | None:
+    """Put an apostrophe before a text that a spreadsheet would run as a formula, such as `=1+1`."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 # JSON

@@ -96,6 +96,18 @@ def test_csv_has_the_seeds_in_columns_of_their_own_and_nothing_for_a_gap():
     assert (row["rte"], row["rte_n"], row["cola"]) == ("71.5", "4", "")
 
 
+@pytest.mark.parametrize("label", ["=1+1", "@sum", "+cmd|' /c calc'!A0", "-x", "\t=1"])
+def test_csv_has_no_formula(label):
+    (row,) = rows_of_csv(made([Line(label, {"rte": Entry.from_text(f"{label}!")})]))
+    assert (row["method"], row["rte"]) == (f"'{label}", f"'{label}!")
+
+
+@pytest.mark.parametrize("text", ["-1.0", "-0.5 to 0.2", "+.5", "-", "-inf", "a=1", ""])
+def test_csv_keeps_numbers_and_gaps(text):
+    (row,) = rows_of_csv(made([Line("palbert", {"rte": Entry.from_text(text)})]))
+    assert row["rte"] == text
+
+
 def test_json_has_all_digits_marks_and_seeds_and_nothing_for_a_gap():
     entries = {"rte": replace(TENTHS.entry(71.5004), n=4, mark="↑"), "cola": Entry()}
     written = json.loads(json_text(made([Line("palbert", entries)], sidecar={"cells": []})))
