@@ -15,10 +15,12 @@ for the dev rows themselves. --set rule=entropy replaces the model's exit rule.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import trainables
@@ -64,7 +66,12 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     """Options of `study.predict`."""
 
     model: Annotated[str, argument("MODEL", "folder of a study (runs/NAME), or of an exported model")]
-    input: Annotated[str, argument("input.tsv", "UTF-8 file: TSV or .csv with a header line, .jsonl or .parquet")]
+    input: Annotated[
+        str,
+        argument(
+            "input.tsv", "UTF-8 file: TSV or .csv with a header line, .jsonl or .parquet; -: TSV from standard input"
+        ),
+    ]
     to: Annotated[str | None, option("new file for the predictions; default: standard output", "FILE")] = None
     settings: Annotated[
         list[str],
@@ -87,14 +94,41 @@ def run(options: Options) -> int:
     """Predict every row of the input, and return 0; raise ValueError if the model or the input cannot be used."""
     if options.to is not None:
         check_new_file("--to", Path(options.to))
-    trained, safe = _load_model(options)
+    with _open_input(options.input) as file:
+        return _predict_file(file, options)
+
+
+@contextmanager
+def _open_input(name: str) -> Iterator[Path]:
+    """Yield the path of the input; standard input (`-`) or another pipe is copied into a temporary file first.
+
+    Raises:
+        ValueError: if the input cannot be used; the message has the name that the user gave.
+    """
+    path = Path("/dev/stdin" if name == "-" else name)
+    if not (path.is_fifo() or path.is_char_device() or path.is_socket()):
+        yield path
+        return
+    with TemporaryDirectory(prefix="glue-exit-study-") as folder:
+        copied = Path(folder) / "input.tsv"
+        with path.open("rb") as pipe, copied.open("wb") as file:
+            shutil.copyfileobj(pipe, file)
+        try:
+            yield copied
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(copied), name)) from error
+
+
+def _predict_file(file: Path, options: Options) -> int:
+    """Predict every row of the file, and print or write the predictions; return 0."""
+    trained, safe = _load_model(options, file)
     from trainables.data.examples import encode  # imports torch
     from trainables.models.exit_rules import describe_rule
     from trainables.runs.evaluation import infer
     from trainables.runs.random_numbers import seeded_generator
 
-    rows = read_texts(trained.task, Path(options.input))
-    _warn_of_another_task(trained.task, Path(options.input))
+    rows = read_texts(trained.task, file)
+    _warn_of_another_task(trained.task, file)
     examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
     # A sampled exit draws the same layers in every run of this command; the trial's evaluation drew other layers.
     result = infer(trained.model, examples, INFERENCE_BATCH, seeded_generator(trained.spec.seed, "predict", 0))
@@ -131,7 +165,7 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
     return "\n".join(["index\tprediction\texit_layer", *lines]) + "\n"
 
 
-def _load_model(options: Options) -> tuple[TrainedModel, str | None]:
+def _load_model(options: Options, file: Path) -> tuple[TrainedModel, str | None]:
     """Load the model and set its exit rule. Return the model and a line that states the guarantee of --risk.
 
     Without --risk, the line is None.
@@ -140,7 +174,7 @@ def _load_model(options: Options) -> tuple[TrainedModel, str | None]:
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
         raise ValueError(f"--risk and --set {fixed} both set the exit; with --risk, give only --set rule=NAME")
     with _find_model_folder(options) as (folder, predictions):
-        if not Path(options.input).is_file():
+        if not file.is_file():
             raise ValueError(f"there is no input file {options.input}; give a TSV file with a header line")
         import torch  # takes seconds, so after the checks
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers.made_studies import record
+from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
 
@@ -190,6 +194,29 @@ def test_a_file_that_cannot_be_answered_is_refused_in_one_line(studies, tmp_path
     model, to = folder_of(studies["pabee/sst2"]), tmp_path / "answers.tsv"
     assert refused(capsys, model, file, "--to", to) == message.format(file=file)
     assert not to.exists()
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "{fifo}"])
+def test_pipe_is_answered_as_the_file(studies, tmp_path, name):
+    folder, file, fifo = folder_of(studies["pabee/sst2"]), tmp_path / "file.tsv", tmp_path / "fifo"
+    file.write_text("sentence\ndull\na delight\n")
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "study.predict", str(folder), name.format(fifo=fifo), "--to"]
+    piped = subprocess.Popen([*command, str(tmp_path / "piped")], cwd=ROOT, stdin=subprocess.PIPE)
+    piped.stdin.write(file.read_bytes())
+    piped.stdin.close()
+    if "fifo" in name:
+        fifo.write_bytes(file.read_bytes())
+    assert piped.wait() == 0
+    assert main([str(folder), str(file), "--to", str(tmp_path / "read")]) == 0
+    assert answered(tmp_path / "piped") == answered(tmp_path / "read")
+
+
+def test_fault_in_a_pipe_is_named_as_the_user_named_the_pipe(studies, tmp_path):
+    command = [sys.executable, "-m", "study.predict", str(folder_of(studies["pabee/sst2"])), "-"]
+    done = subprocess.run(command, cwd=ROOT, input="index\n1\n", capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "study.predict: -, line 1: there is no column 'sentence'; the columns are index\n"
 
 
 def test_answers_that_are_there_are_not_replaced(studies, tmp_path, capsys):
