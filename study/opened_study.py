@@ -64,6 +64,8 @@ def open_study(options: LaunchOptions) -> Study:
     """
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
     plan, why = plan_from(options, earlier.plan.asked if earlier else None)
+    if earlier is not None:
+        _check_kept_places(plan, earlier)
     try:
         return prepare(plan, options, earlier=earlier, why=why)
     except ValueError as error:
@@ -103,6 +105,24 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
         raise ValueError(f"--compare methods needs two methods, but the study has only {resolved.asked.methods[0]}")
     _check_tensorfloat32(options, resolved)
     return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
+
+
+def _check_kept_places(plan: Plan, earlier: PlanFile) -> None:
+    """Raise ValueError if a relative path in the plan of the continued study leads nowhere from the current folder."""
+    asked, arms = earlier.plan.asked, earlier.plan.arms
+    loaded = {arm.backbone: arm.backbone_fingerprint for arm in arms}
+    loaded |= {arm.tokenizer: arm.tokenizer_fingerprint or "" for arm in arms if arm.tokenizer}
+    is_folder = {
+        "data": glue.classify_data(asked.data) == "folder",
+        "backbone": "@" not in loaded.get(asked.backbone or "", "@"),  # fingerprints of other names contain "@"
+        "tokenizer": "@" not in loaded.get(asked.tokenizer or "", "@"),
+    }
+    for name, value in ((name, getattr(asked, name)) for name in is_folder if is_folder[name]):
+        if value == getattr(plan, name) and not Path(value).is_absolute() and not Path(value).exists():
+            raise ValueError(
+                f"there is no folder {value} in {Path.cwd()}; --{name} is {value} in the plan of the study, relative "
+                f"to the folder where the study began; run the command there, or add --{name} with the current path"
+            )
 
 
 def build_default_name(plan: Plan) -> str:
@@ -225,7 +245,8 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
     if names := ", ".join(study.resolved.untrained):
         notes.append(f"backbone {names} has random weights; --backbone chooses a pretrained one")
     notes += map(describe_new_pooler, study.resolved.without_pooler)
-    notes += [*_note_unsearched(study.resolved), *_note_first_tries(study.resolved), *_note_blocked(study)]
+    notes += [*_note_unsearched(study.resolved), *_note_empty_searches(study.resolved, options)]
+    notes += [*_note_first_tries(study.resolved), *_note_blocked(study)]
     notes += _note_changed_methods(study.resolved, facts)
     notes += _note_repeated_texts(study.resolved)
     for name in ("samples", "seeds"):
@@ -245,6 +266,19 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
     if not (names := ", ".join(dict.fromkeys(chain.from_iterable(lists)))):
         return []
     return [f"{cause} excludes fields from the search: {names}; --explain METHOD/TASK prints their values and sources"]
+
+
+def _note_empty_searches(plan: ResolvedPlan, options: LaunchOptions) -> list[str]:
+    """Note the arms without search trials if this command asks for a search; [] if there are none."""
+    options_of_search = {"--samples": options.samples, "--search-only": ",".join(options.search_only)}
+    asked = [f"{name} {value}" for name, value in options_of_search.items() if value]
+    arms = [arm.name for arm in plan.first_arms if not arm.space]
+    if not asked or not arms or plan.asked.samples == 0:
+        return []
+    return [
+        f"{' and '.join(asked)}: no search trials for {list_first(arms, MOST_ARMS)}, because no field is left to tune "
+        "(exit settings alone are not searched); --explain METHOD/TASK prints the origin of each value"
+    ]
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:

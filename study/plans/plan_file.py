@@ -273,12 +273,20 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
     pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
     changed = [
         f"{name} {' -> '.join(side.as_option if isinstance(side, Range) else json.dumps(side) for side in pair)}"
+        + _explain_exit_setting(name, before, after)
         for name, pair in pairs.items()
         if pair[0] != pair[1]
     ]
     for fact in ("backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint", "start_from"):
         changed += list_changes(fact, getattr(before, fact), getattr(after, fact))
     return changed
+
+
+def _explain_exit_setting(name: str, before: Arm, after: Arm) -> str:
+    """Explain why an exit setting is chosen by the search of only one of the arms; "" for any other field."""
+    sides = (before, after), (after, before)
+    is_alone = any(name in one.exit_settings and name in other.fixed and not other.space for one, other in sides)
+    return " (an exit setting, which is searched only if another field is tuned)" if is_alone else ""
 
 
 def list_changes(where: str, before: object, after: object) -> list[str]:

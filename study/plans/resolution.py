@@ -75,6 +75,7 @@ from trainables.encoders.backbones import (
     check_depth,
     check_positions,
     check_spelling,
+    count_layers,
     find_family,
     has_new_pooler,
     hub_revision,
@@ -82,6 +83,7 @@ from trainables.encoders.backbones import (
     is_hub_name,
     is_untrained,
 )
+from trainables.runs.trial import AT_LAYERS
 from trainables.schema import Value, from_json
 from trainables.sources import checked
 from trainables.spelling import unknown_name_error
@@ -150,6 +152,8 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     )
     _check_backbones(resolved, unchecked)
     resolved = replace(resolved, arms=tuple(_note_pooler(arm, unchecked) for arm in resolved.arms))
+    if pins is None:  # in an earlier study, the rule can no longer change
+        _check_select_by(resolved, unchecked)
     return replace(resolved, departures=list_departures(resolved))
 
 
@@ -170,6 +174,24 @@ def _note_pooler(arm: Arm, unchecked: list[str] | None) -> Arm:
     """Return the arm with a note of whether its backbone lacks a pooler."""
     is_new = checked(partial(has_new_pooler, arm.pinned_backbone), arm.backbone, unchecked)
     return replace(arm, new_pooler=True) if is_new is True else arm
+
+
+def _check_select_by(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
+    """Raise ValueError if the layer limit of --select-by is above the number of layers of every model."""
+    select_by = plan.protocol.select_by
+    if select_by is UNSET or not select_by.startswith(AT_LAYERS):
+        return
+    depths = [
+        arm.find_most("num_hidden_layers")
+        or checked(partial(count_layers, arm.pinned_backbone), arm.backbone, unchecked)
+        for arm in plan.arms
+    ]
+    known = [depth for depth in depths if isinstance(depth, int)]
+    if len(known) == len(depths) and float(select_by.removeprefix(AT_LAYERS)) > max(known):
+        raise ValueError(
+            f"--select-by is {select_by}, but the models of this study have at most {max(known)} layers, so it would "
+            f"select as the default, score, does; allowed: {AT_LAYERS}1 to {AT_LAYERS}{max(known)}"
+        )
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
@@ -389,8 +411,11 @@ def _collect_by_hand(
 
 def list_unsearched_fields(plan: Plan, method: str, task: str) -> list[str]:
     """List the tunable fields of an arm that the plan does not search."""
-    fixed = resolve_configuration(plan, method, task).fixed
-    return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
+    return _select_unsearched(resolve_configuration(plan, method, task))
+
+
+def _select_unsearched(resolution: Resolution) -> list[str]:
+    return [name for name, layered in resolution.fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
 def _choose_papers_value(field: str, ranged: Layered[Range], points: Layers[Value]) -> Layered[Value]:
@@ -465,10 +490,7 @@ def _check_plan(plan: Plan) -> None:
 
 
 def _check_settings(plan: Plan) -> None:
-    """Check that each setting is for a method or an arm of the study.
-
-    Also check that each field of --search-only is tuned by a method of the study.
-    """
+    """Check that each setting is for a method or an arm of the study, and each field of --search-only is tuned."""
     scopes = [*plan.methods, *(f"{method}/{task}" for method in plan.methods for task in plan.tasks)]
     for key, setting in plan.settings.items():
         scope, _ = split_key(key)
@@ -480,14 +502,26 @@ def _check_settings(plan: Plan) -> None:
             raise ValueError(
                 f"{format_option(key, setting)}: {fault}; to add {scope} to the study: {' '.join(missing)}"
             )
-    tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
-    tuned |= {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
-    for field in plan.search_only or ():
+    if plan.search_only is not UNSET:
+        _check_search_only(plan, plan.search_only)
+
+
+def _check_search_only(plan: Plan, names: Collection[str]) -> None:
+    """Raise ValueError if no arm of the study tunes a field of --search-only."""
+    arms = [(method, task) for method in plan.methods for task in plan.tasks]
+    resolutions = {arm: resolve_configuration(plan, *arm) for arm in arms}
+    tuned = {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
+    for (method, _), resolution in resolutions.items():
+        exit_settings = search_spaces.load(method).post_hoc.keys()
+        tuned |= resolution.tuned.keys() | {*_select_unsearched(resolution)} - exit_settings
+    for field in names:
         if field not in tuned:
+            origins = [each.fixed[field].origin for each in resolutions.values() if field in each.fixed]
+            fixed = f" ({origins[0]} fixes it)" if origins else ""
             menu = ", ".join(sorted(tuned)) + suggest_field(field, tuned)
             raise ValueError(
-                f"--search-only {field}: the study tunes no such field; available: {menu}; to tune another field: "
-                "--search FIELD=LOW..HIGH"
+                f"--search-only {field}: the study tunes no such field{fixed}; available: {menu}; to tune another "
+                "field: --search FIELD=LOW..HIGH"
             )
 
 

@@ -1,7 +1,11 @@
 """--continue, and launches of some of a study's arms, without Ray: pytest tests/study/test_continued_studies.py"""
 
+from pathlib import Path
+
 import pytest
-from helpers.launched_studies import launched_study
+from helpers.corpora import word_tokenizer
+from helpers.glue_folders import write_glue
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -86,6 +90,29 @@ def test_other_data_are_refused_as_they_are_named_before_they_are_read(study, ca
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err == f"study.launch: {said}--data mini -> --data hub. {ADVICE}\n"
+
+
+@pytest.mark.parametrize("name", ["data", "backbone"])
+def test_relative_path_from_another_folder_names_where_it_began(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    write_glue(tmp_path / "glue", rows=8)
+    (tmp_path / "random").mkdir()
+    (tmp_path / "random" / "config.json").write_text('{"model_type": "albert", "num_hidden_layers": 6}')
+    word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(tmp_path / "random" / "tokenizer.json"))
+    places = {"data": "glue", "backbone": "random"}
+    launched_study(Path("s"), mini_plan(tasks=("rte",), seeds=1, samples=1, **places))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    command = ["--continue", "../s", "--dry-run", "--seeds", "2"]
+    others = {other: f"../{place}" for other, place in places.items() if other != name}
+    assert launch.main([*command, *(word for other in others for word in (f"--{other}", others[other]))]) == 2
+    place = places[name]
+    assert capsys.readouterr().err == (
+        f"study.launch: there is no folder {place} in {tmp_path / 'elsewhere'}; --{name} is {place} in the plan of the "
+        "study, relative to the folder where the study began; run the command there, or add "
+        f"--{name} with the current path\n"
+    )
+    assert launch.main([*command, "--data", "../glue", "--backbone", "../random"]) == 0
 
 
 def test_a_folder_of_other_data_is_refused_as_it_is_named(study):

@@ -9,7 +9,7 @@ import pytest
 
 from study import launch, launch_options, profiles
 from study.plans.plan import Plan
-from study.plans.plan_file import format_plan, read_toml
+from study.plans.plan_file import compare_plans, format_plan, read_toml
 from study.plans.ranges import Interval, find_keys, override_settings
 from study.plans.resolution import Resolution, resolve, resolve_configuration
 from trainables.schema import from_plain, to_plain
@@ -31,7 +31,8 @@ def found(plan: Plan, arm: str = "palbert/rte") -> Resolution:
 
 
 def fault_of(capsys, *arguments: str) -> str:
-    assert launch.main(["--profile", "mini", "--task", "rte", *arguments, "--dry-run"]) == 2
+    profile = [] if "--profile" in arguments else ["--profile", "mini"]
+    assert launch.main([*profile, "--task", "rte", *arguments, "--dry-run"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     return error.removeprefix("study.launch: ").strip()
@@ -195,13 +196,47 @@ def test_a_grid_has_choices_and_whole_numbers():
         ),
         (
             "--search-only learing_rate",
-            "--search-only learing_rate: the study tunes no such field; available: batch_size, beta, ",
+            "--search-only learing_rate: the study tunes no such field; available: beta, lambda_layer_arch, ",
+        ),
+        (
+            "--search-only batch_size",
+            "--search-only batch_size: the study tunes no such field (search_spaces/_every_method.py MINI_FIXED fixes "
+            "it); available: beta, ",
+        ),
+        (
+            "--search-only learning_rate --set palbert:learning_rate=0.001",
+            "no such field (--set palbert:learning_rate fixes it); available: beta, ",
         ),
         ("--search-only learing_rate", "did you mean learning_rate?; to tune another field: --search FIELD=LOW..HIGH"),
     ],
 )
 def test_what_cannot_be_searched_is_answered_in_one_line(capsys, arguments, message):
     assert message in fault_of(capsys, *arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "note"),
+    [
+        (
+            "--method albert,palbert --search-only beta",
+            "--search-only beta: no search trials for albert/rte, because no field is left to tune (exit",
+        ),
+        (
+            "--method pabee --samples 3 --set learning_rate=0.001",
+            "--samples 3: no search trials for pabee/rte, because",
+        ),
+        ("--method palbert --search-only q --search q=0.3..0.7 --samples 3", "--samples 3 and --search-only q: no sea"),
+    ],
+)
+def test_arm_without_search_trials_is_named(capsys, arguments, note):
+    assert launch.main(["--profile", "mini", "--task", "rte", *arguments.split(), "--dry-run"]) == 0
+    assert sum(line.startswith(note) for line in capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", ["--method albert --samples 3", "--method albert", "--method pabee --samples 0"])
+def test_search_as_asked_is_not_noted(capsys, arguments):
+    assert launch.main(["--profile", "mini", "--task", "rte", *arguments.split(), "--dry-run"]) == 0
+    assert "no search trials" not in capsys.readouterr().out
 
 
 def test_a_plan_with_every_scope_comes_back_from_its_file_and_from_json(tmp_path, capsys):
@@ -262,7 +297,7 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
         ("[set.pabee]\npatience = 1", "plan.toml: [set] pabee:patience: this study has no method or arm 'pabee'"),
         ("[set.palbert]\nlerning_rate = 1", "plan.toml: [set] palbert:lerning_rate: palbert has no such field; "),
         ("[set]\nbeta = 1\n[search]\nbeta = [1, 2]", "plan.toml: beta is both set and searched; allowed: only one of"),
-        ('search_only = ["lr"]', "plan.toml: search_only lr: the study tunes no such field; available: batch_size, "),
+        ('search_only = ["lr"]', "plan.toml: search_only lr: the study tunes no such field; available: beta, "),
         (
             'samples = "none"',
             "plan.toml: sampler tpe needs --samples; only the sampler grid has a default number of trials",
@@ -303,3 +338,13 @@ def test_a_continued_study_keeps_its_settings_and_takes_more():
     more = launch.main.parser().options(["--continue", "runs/x", "--method", "albert", "--set", "albert:epochs=2"])
     plan, _ = launch_options.plan_from(more, earlier)
     assert plan.settings == {"epochs": 3, "palbert:beta": Interval(low=0.1, high=0.5), "albert:epochs": 2}
+
+
+def test_change_of_an_exit_setting_by_another_option_says_why():
+    searched, fixed = (
+        resolve(plan_from("--profile", "mini", "--method", "pabee", "--task", "rte", *words))
+        for words in ([], ["--set", "learning_rate=0.001"])
+    )
+    why = " (an exit setting, which is searched only if another field is tuned)"
+    assert f"patience [3, 4, 5, 6, 7, 8] -> 3{why}" in compare_plans(searched, fixed)[0]
+    assert f"patience 3 -> [3, 4, 5, 6, 7, 8]{why}" in compare_plans(fixed, searched)[0]

@@ -36,6 +36,19 @@ def test_unknown_rule_is_refused(text):
         read_select_by(text)
 
 
+@pytest.mark.parametrize(
+    ("words", "most"), [(["--select-by", "at:40"], 6), (["--select-by", "at:6", "--set", "num_hidden_layers=4"], 4)]
+)
+def test_more_layers_than_every_model_has_are_refused(words, most):
+    with pytest.raises(ValueError, match=f"the models of this study have at most {most} layers, .* allowed: at:1 to"):
+        resolve(plan_from(*words))
+
+
+def test_study_with_such_a_rule_can_still_be_continued():
+    plan = plan_from("--select-by", "at:40")
+    assert resolve(plan, pins={}).protocol.select_by == "at:40"
+
+
 def test_select_at_names_the_option():
     with pytest.raises(ValueError, match=r"did you mean --select-by\?"):
         plan_from("--select-at", "6")
