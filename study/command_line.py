@@ -37,6 +37,7 @@ from study.plans.plan import NAMES_IN_REPOSITORIES
 from study.plans.ranges import read_value
 from study.storage.addresses import masked
 from trainables import objectives
+from trainables.atomic_files import FULL, DiskFull
 from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import suggest_nearest
 
@@ -310,9 +311,15 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
-        message, status = f"{error}{after_interrupt}", 1
+        message, status = f"{_describe(error)}{after_interrupt}", 1
     print_lines([f"{command}: {masked(message)}"], sys.stderr)
     return status
+
+
+def _describe(error: OSError) -> str:
+    """Describe an error of the system; a full disk is named by the folder that cannot be written to."""
+    is_named = error.errno in FULL and error.filename is not None
+    return str(DiskFull(Path(os.fsdecode(error.filename)).parent) if is_named else error)
 
 
 def read_setting(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, Value]:

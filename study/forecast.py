@@ -6,6 +6,7 @@ a probe, they are unknown until a trial has completed an epoch.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from bisect import insort
 from collections.abc import Collection, Mapping, Sequence
@@ -31,6 +32,9 @@ from study.facts.study_facts import StudyFacts, read_facts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.plans.samplers import describe_sampler, describe_select_by
+from study.storage.addresses import is_uri
+from study.storage.trial_places import trial_address
+from trainables.encoders.backbones import estimate_model_bytes
 from trainables.schema import Typed
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -63,11 +67,14 @@ class Forecast:
     lines: list[str]
 
 
-def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1) -> Forecast:
+def forecast_plan(
+    plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1, storage: str | None = None
+) -> Forecast:
     """Estimate the cost of the plan from the study's trials or, if `with_probe`, from a few steps on this machine.
 
     Args:
         slots: number of trials that run at the same time on this machine; 1 if trials run on a cluster.
+        storage: folder or URI for models and states; if None, that of the last launch, or the study's folder.
     """
     facts = read_facts(folder)
     measured = probe(plan) if with_probe else measure_costs(facts)
@@ -91,6 +98,9 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
         lines.append(f"early stopping of search trials: {rule}")
     if plan.protocol.select_by is not UNSET:
         lines.append(describe_select_by(plan.protocol.select_by))
+    storage = storage or (facts.last_launch and facts.last_launch.began.storage) or str(folder.resolve())
+    space = estimate_space(progress or compute_progress(plan, facts), storage, slots=slots, measured=measured)
+    lines += [space.describe()] if space else []
     if progress is None:
         return Forecast(costs, measured, None, lines)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
@@ -251,6 +261,75 @@ def _measure_model(records: Sequence[Record]) -> int | None:
     if not (stored := next((folder for folder in folders if folder.exists()), None)):
         return None
     return sum(path.stat().st_size for path in stored.rglob("*") if path.is_file())
+
+
+# Sizes of a running trial's files, as multiples of its model. The state has the weights, and two numbers per weight of
+# the optimiser. While an epoch is saved, state and selected model exist twice.
+_STATE_MODELS = 3
+_PEAK_MODELS = 2 * (_STATE_MODELS + 1)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The space that the launched arms still need in a storage on a disk, and the free space of the disk."""
+
+    storage: str
+    needed: int
+    free: int
+    purpose: str  # what the space is for
+
+    def describe(self) -> str:
+        """Compare the two numbers in one line, which is a warning if the space may not suffice."""
+        need = f"about {decimal(self.needed)} for {self.purpose}"
+        if self.needed > self.free:
+            return f"warning: the disk of {self.storage} has only {decimal(self.free)} free, but the study needs {need}"
+        return f"the study needs {need}; the disk of {self.storage} has {decimal(self.free)} free"
+
+
+def estimate_space(
+    progress: StudyProgress, storage: str, *, slots: int, measured: Mapping[str, Measured] | None = None
+) -> Space | None:
+    """Estimate the space for the models and states that the launched arms have yet to write.
+
+    Return None if nothing is left to run, if the size of a model is unknown, or if the storage is a URI.
+
+    Args:
+        slots: number of trials that run at the same time.
+        measured: costs by arm; if None, they are measured from the study's trials.
+    """
+    measured = measure_costs(progress.facts) if measured is None else measured
+    unfinished = [arm for arm in progress.launched if _count_models(arm) or arm.search_trials_to_start]
+    sizes = {arm.arm.name: _find_model_bytes(arm, storage, measured.get(arm.arm.name)) for arm in unfinished}
+    known = {name: size for name, size in sizes.items() if size is not None}
+    if is_uri(storage) or not known or len(known) < len(sizes):
+        return None
+    models = {arm.arm.name: _count_models(arm) for arm in unfinished}
+    needed = sum(known[name] * number for name, number in models.items()) + slots * _PEAK_MODELS * max(known.values())
+    place = next(folder for folder in (Path(storage), *Path(storage).parents) if folder.exists())
+    purpose = f"{counted(sum(models.values()), 'more model')} and the files of {counted(slots, 'running trial')}"
+    return Space(storage, needed, shutil.disk_usage(place).free, purpose)
+
+
+def _count_models(arm: ArmProgress) -> int:
+    """Count the models that an arm will store."""
+    return arm.confirm_trials_to_start + sum(trial.phase == "confirm" for trial in arm.facts.under_way.values())
+
+
+def _find_model_bytes(arm: ArmProgress, storage: str, measured: Measured | None) -> int | None:
+    """Return the size of a stored model, from a probe, a trial or the backbone's configuration; None if unknown."""
+    if measured and measured.model_bytes:
+        return measured.model_bytes
+    states = [
+        Path(trial_address(storage, key)) / "state.pt" for key in ([] if is_uri(storage) else arm.facts.under_way)
+    ]
+    if sizes := [state.stat().st_size for state in states if state.exists()]:
+        return max(sizes) // _STATE_MODELS
+    if arm.arm.backbone_fingerprint == "unknown":  # of a dry run without the hub
+        return None
+    try:
+        return estimate_model_bytes(arm.arm.pinned_backbone)
+    except (ValueError, OSError):  # the hub is unreachable
+        return None
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:

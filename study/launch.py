@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
+from rich.filesize import decimal
 
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.command_line import Command
@@ -33,7 +35,7 @@ from study.facts.plain_words import counted, format_markdown, list_first, print_
 from study.facts.registration import find_plan_tag
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, compute_plan_digest, read_export
-from study.forecast import describe_time_limit, forecast_plan, measure_costs
+from study.forecast import describe_time_limit, estimate_space, forecast_plan, measure_costs
 from study.launch_options import (
     DESCRIPTION,
     EPILOG,
@@ -68,6 +70,7 @@ from study.storage.addresses import join, make_writable, masked, resolve_storage
 from study.storage.trial_places import StudyStorage, choose_storage
 from study.winners import list_decided
 from trainables import method_files
+from trainables.atomic_files import DiskFull
 from trainables.data.tasks import trainable_tasks
 from trainables.encoders.backbones import describe_unchecked
 from trainables.schema import to_plain
@@ -108,7 +111,8 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         return 0
     machine = Resources.measure(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
     slots = 1 if options.address else machine.slots()
-    forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots)
+    storage = options.storage and resolve_storage_address(options.storage)
+    forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots, storage=storage)
     if options.json:
         facts = {"folder": str(study.folder), "plan": resolved, "estimates": forecast.estimates, "done": forecast.done}
         print(json.dumps(to_plain(facts), indent=1))
@@ -326,6 +330,11 @@ def _run_trials(
     except Stalled as stalled:
         print(f"study.launch: {stalled}; the launch ends; to continue, run the same command", file=sys.stderr)
         return "interrupted", str(stalled)
+    except DiskFull as full:
+        space = estimate_space(scheduler.progress, storage, slots=max(1, len(scheduler.facts.under_way)))
+        need = f"; the study still needs about {decimal(space.needed)} for {space.purpose}" if space else ""
+        free = f", and {decimal(shutil.disk_usage(full.place).free)} are free"
+        raise DiskFull(full.place, f"{need}{free}; free some space first") from None
     except SmokeStepsFailed as failed:
         for arm, failure in failed.failures.items():
             config = failed.specs[arm].config
@@ -361,6 +370,8 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
         view = stack.enter_context(LiveView(scheduler, slots=resources.slots, output=sys.stderr))
         if waiting := check_room(resources, address=options.address):
             view.say(waiting)
+        if space := estimate_space(scheduler.progress, storage, slots=resources.slots()):
+            view.say(space.describe())
         driver(
             scheduler,
             folder=folder.resolve(),

@@ -6,15 +6,70 @@ same path removes the leftover files.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # numbers of the errors of a full disk and of an exhausted quota
+_PROBE_BYTES = 2**16
+
+
+class DiskFull(OSError):
+    """Raised if a file cannot be written because its disk, or the user's quota there, is full."""
+
+    def __init__(self, place: Path | str, remedy: str = ""):
+        """Name the folder that cannot be written to; `remedy` follows in the message."""
+        super().__init__(errno.ENOSPC, f"the disk of {place} is full{_describe_inodes(Path(place))}{remedy}")
+        self.place = str(place)
+
+    def __str__(self) -> str:
+        """Return the message without the number of the error."""
+        return str(self.strerror)
+
+
+def _describe_inodes(place: Path) -> str:
+    with suppress(OSError):
+        disk = os.statvfs(place)
+        if disk.f_files and not disk.f_favail and disk.f_bavail:
+            return " (it has free space, but no inodes for more files)"
+    return ""
+
+
+@contextmanager
+def naming_full_disk(folder: Path) -> Iterator[None]:
+    """Raise DiskFull instead of an error inside the context, if this error is due to the full disk of `folder`.
+
+    PyTorch and other libraries raise errors that do not mention the disk.
+    """
+    try:
+        yield
+    except DiskFull:
+        raise
+    except Exception as error:
+        is_said = any(os.strerror(number) in str(error) for number in FULL)  # also by libraries in Rust and C++
+        if is_said or _is_full(folder):
+            raise DiskFull(folder) from error
+        raise
+
+
+def _is_full(folder: Path) -> bool:
+    """Check by writing a small file, because other numbers do not include quotas."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in FULL
+    return False
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -80,7 +135,8 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 @contextmanager
 def _locked_for_writing(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock the folder `unfinished` inside the context, and delete the folders that killed writers of `name` left."""
+    """Create and lock the folder `unfinished`, and delete the folders that killed writers of `name` left."""
+    unfinished.mkdir(parents=True)
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):
@@ -116,8 +172,7 @@ def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iter
     """
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        unfinished.mkdir(parents=True)
-        with _locked_for_writing(unfinished, name):
+        with naming_full_disk(unfinished.parent), _locked_for_writing(unfinished, name):
             probe = unfinished / ".mode"
             probe.touch()
             mode = probe.stat().st_mode  # the permissions that the umask and the folder's access list give a new file

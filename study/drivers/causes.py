@@ -13,6 +13,7 @@ from pathlib import Path
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.addresses import masked
 from study.storage.trial_places import NotShared
+from trainables.atomic_files import FULL, DiskFull
 from trainables.method_files import format_error, is_missing_beside
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 from trainables.sources import Unusable
@@ -36,7 +37,7 @@ def build_failure(error: Exception | SystemExit, *, node: str | None, module: st
     error names a file and a line.
     """
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
-    says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
+    says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared, DiskFull))
     if isinstance(error, SystemExit):
         line = f"its code called sys.exit({error.code!r})"
     else:
@@ -99,5 +100,7 @@ def _find_cause(error: BaseException) -> Cause:
         return "node"
     if isinstance(error, TrainingError) or is_missing_beside(error):
         return "method"
+    if isinstance(error, OSError) and error.errno in FULL:
+        return "disk"
     is_by_words = _WORDS_OF_THE_MACHINE.search(str(error)) and not _WORDS_OF_THE_METHOD.search(str(error))
     return "machine" if isinstance(error, _OF_THE_MACHINE) or is_by_words else "method"

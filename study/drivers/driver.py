@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -49,6 +50,7 @@ from study.storage.trial_places import (
     open_place,
     trial_address,
 )
+from trainables.atomic_files import DiskFull
 from trainables.method_files import included
 from trainables.runs.trial import TrialSpec
 
@@ -92,9 +94,14 @@ class Driver(ABC):
         self.steps: dict[str, Steps] = {}  # trial key -> steps of its current epoch, if reported
         self._written: dict[str, Steps] = {}  # the steps last written for `study.status`
         self._node_of: dict[str, str | None] = {}  # work id -> node of its last message
+        self._full: str | None = None  # folder of this launch whose disk is full
 
     def run(self) -> None:
-        """Run trials until none is left or the time is over. After Ctrl-C, stop when the running trials are saved."""
+        """Run trials until none is left or the time is over. After Ctrl-C, stop when the running trials are saved.
+
+        Raises:
+            DiskFull: if the launch stopped because the disk of the study or of its storage is full.
+        """
         with launch_marks(self._storage, self._folder) as self._marks, handle_signals(self._drain):
             self.on_progress(self)
             try:
@@ -103,6 +110,8 @@ class Driver(ABC):
                 with suppress(ValueError):  # the file is another launch's, which has taken the study over
                     self.scheduler.check_untouched()
                     remove_steps(self._folder)
+        if self._full:
+            raise DiskFull(self._full)
 
     # ---- defined by each driver
 
@@ -327,6 +336,7 @@ class Driver(ABC):
             return True
         if news.failure is not None:
             self._break_off(news.key, self._blame(news.failure))
+            self._look_at_disk(news.failure)
             return True
         assert news.report is not None
         decision = self.scheduler.report(news.key, news.report, node=node)
@@ -334,6 +344,14 @@ class Driver(ABC):
             self._end(news, node=node)
             return True
         return False
+
+    def _look_at_disk(self, failure: Failure) -> None:
+        """Begin to stop the launch if a trial found the disk of the study or of its storage full."""
+        storage = urlsplit(self._storage).path if self._storage.startswith("file://") else self._storage
+        place = next((place for place in (str(self._folder), storage) if place in failure.error), None)
+        if failure.cause == "disk" and place and not self._full:
+            self._full, self.scheduler.draining = place, True
+            self._watchdog.say(f"{failure.error}; the launch stops when the current epochs have ended")
 
     def _has_other_nodes(self, node: str | None) -> bool:
         """Check whether a node other than `node` has room for a trial, and has the code and data of the launch."""

@@ -44,7 +44,7 @@ Reopening = Literal["asked", "code", "versions"]
 # `memory`: a machine fault, but a result if memory runs out more than `--max-failures` times.
 # `crash`: the process ended itself, crashed or hung: a machine fault, but a failure of the method if the trial crashes
 # in the same way at the same step more than `--max-failures` times.
-Cause = Literal["machine", "node", "preemption", "memory", "crash", "method"]
+Cause = Literal["machine", "disk", "node", "preemption", "memory", "crash", "method"]
 TRACEBACK_CHARACTERS = 4_000
 _LAUNCH = b'{"event":"launch_began"'  # first bytes of a `launch_began` line
 _CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}\s*$')  # the end of a line

@@ -27,7 +27,7 @@ from study.facts.journal_copy import check_not_lost, keep_copy
 from study.facts.plain_words import counted, to_second
 from study.facts.study_facts import read_facts
 from study.own_packages import STOP_SIGNALS
-from trainables.atomic_files import flush, write_bytes
+from trainables.atomic_files import flush, naming_full_disk, write_bytes
 from trainables.schema import Reader, Typed
 
 LEASE = "launch.lease"
@@ -314,16 +314,18 @@ class Journal:
     def _write(self, content: bytes) -> None:
         self.check_untouched()
         try:
-            written = os.write(self._descriptor, content)
-            if written != len(content):
-                raise OSError(
-                    f"{self._path}: only {written} of {len(content)} bytes could be written; is the disk full?"
-                )
-            os.fdatasync(self._descriptor)
+            with naming_full_disk(self.folder):
+                self._append(content)
         except OSError:
             os.ftruncate(self._descriptor, self._size)
             raise
-        self._size += written
+        self._size += len(content)
+
+    def _append(self, content: bytes) -> None:
+        written = os.write(self._descriptor, content)
+        if written != len(content):
+            raise OSError(f"{self._path}: only {written} of {len(content)} bytes could be written; is the disk full?")
+        os.fdatasync(self._descriptor)
 
     def check_untouched(self) -> None:
         """Raise ValueError if another launch runs the study now, or another process changed or deleted the file.

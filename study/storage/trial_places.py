@@ -48,7 +48,7 @@ from study.storage.addresses import (
     open_uri,
     resolve_storage_address,
 )
-from trainables.atomic_files import write_atomically
+from trainables.atomic_files import DiskFull, naming_full_disk, write_atomically
 from trainables.runs.trial import Unavailable
 from trainables.sources import hash_folder
 
@@ -87,7 +87,7 @@ def retry_outages(action: Callable[P, R]) -> Callable[P, R]:
         while True:
             try:
                 return action(*args, **kwargs)
-            except FileNotFoundError:
+            except (FileNotFoundError, DiskFull):
                 raise  # the storage answered, so this is not an outage
             except OSError:
                 if time.monotonic() > deadline:
@@ -194,7 +194,7 @@ class TrialObjects:
             if complete:
                 archive = folder.with_name("state.zip")
                 self._fetch(complete[max(complete)].path, archive)
-                with suppress(zipfile.BadZipFile):  # a damaged state: the trial starts from scratch
+                with naming_full_disk(folder.parent), suppress(zipfile.BadZipFile):  # damaged: the trial starts anew
                     zipfile.ZipFile(archive).extractall(folder)
                 archive.unlink()
             yield folder
@@ -206,7 +206,10 @@ class TrialObjects:
     def send_state(self, folder: Path, *, epoch: int) -> None:
         """Upload the state as one object, and delete the earlier states."""
         archive = folder.with_name("state.zip")
-        with zipfile.ZipFile(archive, "w") as file:  # uncompressed: weights hardly shrink
+        with (
+            naming_full_disk(folder.parent),
+            zipfile.ZipFile(archive, "w") as file,
+        ):  # uncompressed: weights hardly shrink
             for path in folder.rglob("*"):
                 file.write(path, path.relative_to(folder))
         self._send(archive, f"state-{epoch}-{archive.stat().st_size}.zip")
@@ -260,14 +263,21 @@ class TrialObjects:
         from pyarrow.fs import LocalFileSystem, copy_files
 
         target = f"{self._path}/{name}"
-        make_parent(self._files, target)
-        copy_files(str(path), target, LocalFileSystem(), self._files)
+        try:
+            with naming_full_disk(Path(self._path)):  # the path leads to a folder only for a local file system
+                make_parent(self._files, target)
+                copy_files(str(path), target, LocalFileSystem(), self._files)
+        except DiskFull:
+            with suppress(OSError):
+                self._files.delete_file(target)  # the incomplete upload takes up space
+            raise
 
     @retry_outages
     def _fetch(self, path: str, target: Path) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
 
-        copy_files(path, str(target), self._files, LocalFileSystem())
+        with naming_full_disk(target.parent):
+            copy_files(path, str(target), self._files, LocalFileSystem())
 
 
 TrialPlace = TrialFolder | TrialObjects

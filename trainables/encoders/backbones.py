@@ -246,6 +246,23 @@ def count_layers(backbone: str) -> int | None:
     return _read_configuration(backbone).get("num_hidden_layers")
 
 
+def estimate_model_bytes(backbone: str) -> int | None:
+    """Estimate the bytes of a model's float32 weights from the backbone's configuration, without the classifier.
+
+    Return None if the configuration lacks a size, as for tiny backbones.
+    """
+    sizes = _read_configuration(backbone)
+    names = ("vocab_size", "hidden_size", "num_hidden_layers")
+    if sizes.get("model_type") == "sharebert" or not all(isinstance(sizes.get(name), int) for name in names):
+        return None
+    vocabulary, width, layers = (sizes[name] for name in names)
+    inner, narrow = sizes.get("intermediate_size", 4 * width), sizes.get("embedding_size", width)
+    layer = 4 * width * width + 2 * width * inner + inner + 9 * width  # attention, feed-forward, two norms
+    embeddings = (vocabulary + sizes.get("max_position_embeddings", 512)) * narrow + narrow * width * (narrow != width)
+    unique = sizes.get("num_hidden_groups", 1) if sizes.get("model_type") == "albert" else layers
+    return 4 * int(embeddings + unique * layer + width * width)  # the last term is the pooler
+
+
 def check_positions(backbone: str, max_length: object, *, of: str) -> None:
     """Check that a backbone has at least `max_length` positions. Tiny backbones and hub names are not checked.
 

@@ -48,7 +48,7 @@ def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (OSError(28, "No space left on device"), "machine"),
+        (OSError(28, "No space left on device"), "disk"),
         (Unavailable("no file /data/RTE/train.tsv"), "machine"),
         (ImportError("libcudnn.so.9: cannot open shared object file"), "machine"),
         (OutOfMemory("out of memory with batch_size 32; try batch_size 16"), "memory"),

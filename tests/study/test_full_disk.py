@@ -1,0 +1,102 @@
+"""Launches on a disk that becomes full: pytest tests/study/test_full_disk.py"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.corpora import word_tokenizer
+from helpers.launched_studies import mini_plan
+from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.small_disks import enlarge, small_disk
+
+from study import forecast, launch
+from study.decisions.progress import compute_progress
+from study.facts.study_facts import StudyFacts, read_facts
+from study.forecast import Measured, Space, estimate_space
+
+STUDY = [
+    *("--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "2", "--epochs", "3"),
+    *("--early-stopping", "none", "--sampler", "random", "--tracking-uri", "none", "--name", "s"),
+]
+
+
+def run(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "study.launch", *STUDY, "--out", str(out), *more]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
+def results(folder: Path) -> list[tuple]:
+    records = [trial.record for trial in read_facts(folder).trials.values()]
+    return sorted((one.key, one.status, one.score, one.epoch, one.predictions_digest) for one in records)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("storage", ["folder", "uri"])
+def test_full_disk_is_named_and_the_study_continues_with_more_room(tmp_path, storage):
+    undisturbed = run(tmp_path / "whole", "--driver", "local")
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    with small_disk(tmp_path / "disk", kilobytes=300) as disk:
+        where = ["--driver", "local"] + (["--storage", f"file://{disk}/storage"] if storage == "uri" else [])
+        out = tmp_path / "runs" if storage == "uri" else disk
+        needs = []
+        for kilobytes in (300, 600, 750):
+            enlarge(disk, kilobytes=kilobytes)
+            done = run(out, *where)
+            last = done.stderr.splitlines()[-1]
+            assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+            assert last.startswith(f"study.launch: the disk of {disk}") and " is full" in last, done.stderr
+            assert last.endswith("free some space first; all files are complete; to continue, run the same command")
+            assert "the study pauses" not in done.stderr
+            needs.append("the study still needs about" in last)
+        assert needs[-1] or storage == "uri"
+        enlarge(disk, kilobytes=3000)
+        done = run(out, *where)
+        assert done.returncode == 0, done.stderr
+        assert results(out / "s") == results(tmp_path / "whole" / "s")
+
+
+@pytest.mark.slow
+def test_disk_without_inodes_is_named(tmp_path):
+    with small_disk(tmp_path / "disk", kilobytes=5000, inodes=12) as disk:
+        done = run(disk, "--driver", "local")
+        last = done.stderr.splitlines()[-1]
+        assert done.returncode in (1, 2) and "Traceback" not in done.stderr
+        assert "is full (it has free space, but no inodes for more files)" in last, done.stderr
+
+
+def sized(monkeypatch, *, free: int) -> Space:
+    monkeypatch.setattr(forecast.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
+    plan = mini_plan(tasks=("rte",))
+    measured = {arm.name: Measured(1.0, 1_000_000, "probe") for arm in plan.arms}
+    space = estimate_space(compute_progress(plan, StudyFacts()), "/storage", slots=2, measured=measured)
+    assert space is not None
+    return space
+
+
+def test_needed_space_is_that_of_models_and_of_running_trials(monkeypatch):
+    plain = "about 20.0 MB for 4 more models and the files of 2 running trials"
+    space = sized(monkeypatch, free=30_000_000)
+    assert space.describe() == f"the study needs {plain}; the disk of /storage has 30.0 MB free"
+    space = sized(monkeypatch, free=5_000_000)
+    assert space.describe() == f"warning: the disk of /storage has only 5.0 MB free, but the study needs {plain}"
+
+
+def test_dry_run_compares_the_space_with_that_of_a_backbone_of_known_size(tmp_path, capsys):
+    word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    backbone = ["--backbone", "albert-base", "--tokenizer", str(tmp_path)]
+    asked = [*STUDY, *backbone, "--driver", "local", "--out", str(tmp_path), "--dry-run"]
+    assert launch.main(asked) == 0
+    needed = re.search(r"the study needs about (\d+)\.\d MB for 2 more models and", capsys.readouterr().out)
+    assert needed is not None and int(needed[1]) >= 10 * 46  # of 11.7 million weights
+
+
+def test_nothing_is_estimated_of_a_storage_under_a_uri():
+    plan = mini_plan(tasks=("rte",))
+    measured = {arm.name: Measured(1.0, 1_000_000, "probe") for arm in plan.arms}
+    progress = compute_progress(plan, StudyFacts())
+    assert estimate_space(progress, "s3://bucket/x", slots=2, measured=measured) is None
+    assert estimate_space(progress, "/storage", slots=2, measured={}) is None  # sizes of tiny backbones are unknown
