@@ -31,6 +31,8 @@ from study.plans.resolved_plan import FIRST_SEED, describe_new_pooler
 from study.screen import points
 from study.storage.addresses import check_new_folder
 from trainables.configuration import AtLeastOne, Count
+from trainables.data.glue import count_repeated_texts
+from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import has_new_pooler
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit
 from trainables.schema import Typed, Value
@@ -71,6 +73,9 @@ def run(options: Options) -> int:
     spec, values = resolve_spec(options)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in values.items()]
     print(f"{spec.method}/{spec.task}, seed {spec.seed}", *format_columns(rows), sep="\n", flush=True)
+    task = TASKS[spec.task]
+    if (counted_texts := count_repeated_texts(task, spec.data)) and counted_texts.is_notable:
+        print(counted_texts.describe_effect(task.title))
     if has_new_pooler(spec.backbone):
         print(describe_new_pooler(spec.backbone), flush=True)
     try:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.edited_studies import edit_events, has
 from helpers.launched_studies import launch, launched_study, mini_plan
+from msgspec.structs import replace
 
 from analysis.report import write_report
 from analysis.tables import write_tables
@@ -19,6 +20,7 @@ from study.facts.events import FILE, EpochReported, LaunchBegan, read_events
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_journal_digest, predictions_file
+from study.plans.plan_file import require_plan, write_plan
 from study.plans.resolved_plan import digest
 
 
@@ -273,7 +275,15 @@ def add_a_table(study: Path) -> str:
     return f"{study}/tables/old.md is not a file of the tables"
 
 
+def edit_the_repeated_texts_of_the_plan(study: Path) -> str:
+    file = require_plan(study)
+    counts = {task: replace(counted, dev_in_train=9) for task, counted in (file.plan.repeated_texts or {}).items()}
+    write_plan(study, replace(file, plan=replace(file.plan, repeated_texts=counts)))
+    return "plan.json: repeated_texts rte dev_in_train is 9; should be 0"
+
+
 EDITS = (
+    edit_the_repeated_texts_of_the_plan,
     edit_plan,
     edit_plan_and_its_digest,
     edit_what_the_plan_was_asked_for,

@@ -27,6 +27,7 @@ from study.plans.resolution import resolve
 from study.plans.resolved_plan import Range
 from study.profiles import MINI
 from trainables import method_files
+from trainables.data.repeated_texts import RepeatedTexts
 from trainables.runs.trained_model import load_trained
 from trainables.schema import Typed
 
@@ -102,6 +103,13 @@ def test_it_prints_epochs_and_the_score_and_leaves_nothing(tmp_path, monkeypatch
     assert "training on 64 rows, scoring on 64 rows of dev\n" in printed
     assert printed.splitlines()[-1].startswith("selected epoch ")
     assert not list(tmp_path.iterdir())
+
+
+def test_dev_texts_that_occur_in_train_are_noted(monkeypatch, capsys):
+    counted = RepeatedTexts(dev_rows=250, dev_in_train=5, contradictory_in_train=0, contradictory_in_dev=0)
+    monkeypatch.setattr(trying, "count_repeated_texts", lambda task, data: counted)
+    assert main(["try", *ARGUMENTS]) == 0
+    assert "\n5 of 250 (2.0 %) dev rows of RTE have texts that occur in train; on these" in capsys.readouterr().out
 
 
 def test_a_missing_pooler_is_named_before_the_training(tmp_path, capsys):
