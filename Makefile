@@ -66,6 +66,7 @@ soak: $(WITH_TOOLS)
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.power_cuts --cuts 9
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35
+	PYTHONPATH=.:tests .venv/bin/python -m helpers.bit_flips --flips 200
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50 --driver local
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35 --driver local
 

@@ -30,6 +30,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     spec: TrialSpec
     expected: Attestation  # code and data that the worker must have
     epochs: Count  # epochs reported so far, in all launches; the saved state contains them
+    seconds: tuple[NotNegative, NotNegative] = (0.0, 0.0)  # wall-clock and GPU seconds reported so far
     place: str  # path or URI of its files in the storage
     start_digest: str | None = None  # of the model at `spec.start`; None if its trial recorded none
     predictions: str | None  # path, absolute or relative to `place`; None: not kept

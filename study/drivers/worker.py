@@ -23,10 +23,10 @@ import trainables
 from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
 from study.facts.attestation import attest, list_contradictions, provenance
-from study.facts.events import Failure, Report, utc_now
+from study.facts.events import Failure, Report, add_checksum, remove_checksum, utc_now
 from study.facts.plain_words import to_second
 from study.storage.trial_places import TrialPlace, check_marks, local_model, open_place
-from trainables.atomic_files import write_json
+from trainables.atomic_files import write_bytes
 from trainables.method_files import include
 from trainables.runs.trial import Outcome, TrainingError, TrialSpec, UnreadableState, reading_inputs
 
@@ -160,7 +160,7 @@ def run_trial(
         check_marks(assigned.marks)
         place = open_place(assigned.place)
         with place.work() as folder:
-            clock = Clock(folder / "clock.json", gpus=gpus)
+            clock = Clock(folder / "clock.json", gpus=gpus, reported=assigned.seconds)
             try:
                 run = TrainingRun.resume(folder, spec=spec, device=device, cache=cache_folder())
             except UnreadableState as error:
@@ -240,14 +240,17 @@ def _compute_outcome(run: TrainingRun, place: TrialPlace, folder: Path, predicti
 class Clock:
     """Measures the wall-clock seconds and the GPU seconds (seconds times GPUs) of all processes of a trial."""
 
-    def __init__(self, path: Path, *, gpus: float):
-        """Continue from the times in the file, if it exists; `gpus` is the trial's number or fraction of GPUs."""
+    def __init__(self, path: Path, *, gpus: float, reported: tuple[float, float] = (0.0, 0.0)):
+        """Continue from the times in the file, or from those reported so far if the file is missing or damaged.
+
+        `gpus` is the trial's number or fraction of GPUs.
+        """
         self._path, self._gpus = path, gpus
         try:
-            before = json.loads(path.read_text())
+            before = json.loads(remove_checksum(path.read_bytes(), where=str(path)))
             self._before = float(before["wall_seconds"]), float(before["gpu_seconds"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):  # a new trial, or a damaged file
-            self._before = 0.0, 0.0
+            self._before = reported
         self._started = time.monotonic()
 
     def read(self) -> tuple[float, float]:
@@ -258,4 +261,5 @@ class Clock:
     def save(self) -> None:
         """Write the wall-clock seconds and the GPU seconds to the file."""
         wall_seconds, gpu_seconds = self.read()
-        write_json(self._path, {"wall_seconds": wall_seconds, "gpu_seconds": gpu_seconds})
+        seconds = json.dumps({"wall_seconds": wall_seconds, "gpu_seconds": gpu_seconds})
+        write_bytes(self._path, add_checksum(seconds.encode()))

@@ -30,6 +30,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from errno import EINVAL
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
@@ -194,8 +195,8 @@ class TrialObjects:
             if complete:
                 archive = folder.with_name("state.zip")
                 self._fetch(complete[max(complete)].path, archive)
-                with naming_full_disk(folder.parent), suppress(zipfile.BadZipFile):  # damaged: the trial starts anew
-                    zipfile.ZipFile(archive).extractall(folder)
+                with naming_full_disk(folder.parent):
+                    _extract(archive, folder)
                 archive.unlink()
             yield folder
 
@@ -278,6 +279,17 @@ class TrialObjects:
 
         with naming_full_disk(target.parent):
             copy_files(path, str(target), self._files, LocalFileSystem())
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    """Extract a state into an empty folder. If the state is damaged, the folder stays empty, and the trial restarts."""
+    try:
+        zipfile.ZipFile(archive).extractall(folder)
+    except Exception as error:  # zipfile may raise any error on foreign bytes
+        if isinstance(error, OSError) and error.errno != EINVAL:  # EINVAL: a damaged place in the zip file
+            raise
+        shutil.rmtree(folder)
+        folder.mkdir()
 
 
 TrialPlace = TrialFolder | TrialObjects

@@ -153,8 +153,13 @@ class Imaged:
         printed = self._printed().splitlines()
         if any("Traceback" in line for line in printed):
             return "traceback", printed[-1]
+        if status and not printed:
+            return "unnoticed", f"exit status {status}"
         if status:
-            return "refused" if printed else "unnoticed", printed[-1] if printed else ""
+            with suppress(ValueError):  # the journal is what was damaged
+                if not all(self.results.get(key) == found for key, found in self._results().items()):
+                    return "wrong records", printed[-1]
+            return "refused", printed[-1]
         if (found := self._results()) != self.results:
             return "wrong records", f"{found}, not {self.results}"
         said = [*verify(self.study), *self._damaged_models()]
@@ -163,7 +168,8 @@ class Imaged:
                 "named" if all(path.parent.name in line or path.name in line for line in said) else "unnoticed"
             ), said[0]
         if self._count_restarts() > self.restarts:
-            return "restarted", next((line for line in printed if "restart" in line), "")
+            word = next((line for line in printed if "starts again" in line), "")
+            return "restarted" if word else "unnoticed", word
         return "equal", ""
 
     def _damaged_models(self) -> list[str]:

@@ -124,6 +124,20 @@ def test_a_folder_of_the_node_is_gone_when_the_trial_is_let_go(trial):
     assert not folder.parent.exists()
 
 
+def test_a_state_with_a_flipped_bit_comes_back_whole_or_not_at_all(trial, tmp_path):
+    send(trial, epoch=2)
+    (archive,) = tmp_path.rglob("state-2-*.zip")
+    with trial.work() as folder:
+        whole = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    content, draw = archive.read_bytes(), random.Random(4)
+    for _ in range(200):
+        archive.write_bytes(content)
+        bit = flip_bit(archive, draw)
+        with trial.work() as folder:
+            found = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+            assert found in ({}, whole), bit
+
+
 @pytest.mark.parametrize("part", [0, 0.5, 0.999])
 def test_an_upload_that_breaks_off_leaves_the_state_before(trial, tmp_path, part):
     send(trial, epoch=2)
