@@ -438,6 +438,7 @@ def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
             end_trial(scheduler, trial, storage=storage, folder=folder)
         except OutcomeGone as gone:
             scheduler.restart(trial.key, str(gone))
+            print(f"trial {trial.key} starts again: {gone}", file=sys.stderr, flush=True)
 
 
 # ---- the end of a launch that makes no progress; the launch can then be continued

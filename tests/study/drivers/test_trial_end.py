@@ -68,7 +68,7 @@ def tell_digests(scheduler, trial, **digests):
 
 
 @pytest.mark.parametrize("damaged", [f"predictions/{KEY}.npz", f"trials/{KEY}/{KEY}/model.json"])
-def test_one_whose_predictions_or_model_were_damaged_begins_anew(scheduler, tmp_path, damaged):
+def test_one_whose_predictions_or_model_were_damaged_begins_anew(scheduler, tmp_path, damaged, capsys):
     (trial,) = scheduler.progress.unsettled
     study, names = tmp_path / "study", [name.replace(KEY, trial.key) for name in FILES]
     leave(study, *names)
@@ -77,7 +77,9 @@ def test_one_whose_predictions_or_model_were_damaged_begins_anew(scheduler, tmp_
     flip_bit(study / damaged.replace(KEY, trial.key), random.Random(1))
     end_unsettled(scheduler, storage=str(study), folder=study)
     assert trial.epochs == 0 and trial.ended is None
-    assert " damaged" in scheduler.facts.notices[-1].reason
+    reason = scheduler.facts.notices[-1].reason
+    assert " damaged" in reason
+    assert capsys.readouterr().err == f"trial {trial.key} starts again: {reason}\n"
 
 
 def test_the_record_has_the_digests_of_predictions_and_model(scheduler, tmp_path):
