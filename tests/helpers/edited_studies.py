@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from study.facts.events import FILE, BaseEvent, EventReader, remove_checksum
+from study.facts.events import FILE, BaseEvent, EventReader, add_checksum, remove_checksum
 from study.facts.journal_copy import COPY
 
 
@@ -28,9 +28,9 @@ def read_event_lines(study: Path) -> list[bytes]:
 
 
 def write_events(study: Path, lines: Iterable[bytes]) -> None:
-    """Writes the journal with these lines, which may be fewer than its copy has."""
+    """Writes the journal with these lines and their checksums; the lines may be fewer than its copy has."""
     (study / COPY).unlink(missing_ok=True)
-    (study / FILE).write_bytes(b"".join(line + b"\n" for line in lines))
+    (study / FILE).write_bytes(b"".join(add_checksum(line) + b"\n" for line in lines))
 
 
 def has(drift: Iterable[str], *texts: str) -> bool:
