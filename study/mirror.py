@@ -23,6 +23,7 @@ from study.command_line import Command, argument, option
 from study.decisions.progress import compute_progress
 from study.facts import events
 from study.facts.events import EpochReported
+from study.facts.journal_copy import check_not_lost
 from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, apply_line
 from study.facts.study_folder import (
@@ -276,6 +277,7 @@ def run(options: Options) -> int:
     if not is_installed("mlflow"):
         raise ValueError("this command needs the package mlflow, which is not installed")
     uri = check_tracking_address(options.tracking_uri) if options.tracking_uri else build_default_uri(folder)
+    check_not_lost(folder)
     if not (folder / events.FILE).exists():
         raise ValueError(f"the folder {folder} has no {events.FILE}; allowed: the folder of a study")
     require_plan(folder)  # fails before a store is created

@@ -18,7 +18,8 @@ from helpers.mlflow_stores import content, curves, free_port, planned, stored_ru
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
-from study.facts.events import TrialEnded
+from study.facts.events import FILE, TrialEnded
+from study.facts.journal_copy import COPY, keep_copy
 from study.launch import MIRROR_NICENESS, start_mirror
 from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
@@ -326,6 +327,15 @@ def test_folder_without_a_study_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert main([str(tmp_path)]) == 2
     assert "has no events.jsonl" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_emptied_journal_is_refused_with_the_copy_to_restore(
+    journal: MadeJournal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_copy(journal.folder)
+    (journal.folder / FILE).write_bytes(b"")
+    assert main([str(journal.folder)]) == 2
+    assert f"to restore it: cp {journal.folder / COPY} {journal.folder / FILE}" in capsys.readouterr().err
 
 
 def test_unknown_store_is_refused_in_one_line(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
