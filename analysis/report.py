@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,9 +34,8 @@ from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.registration import find_plan_source
 from study.facts.study_folder import compute_plan_digest, predictions_file
-from study.storage.addresses import check_folder
-from trainables import Departure
-from trainables.atomic_files import write_bytes
+from study.storage.addresses import check_folder, make_writable
+from trainables import Departure, atomic_files
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed
 
@@ -70,16 +70,12 @@ def write_report(folder: Path) -> Path:
     check_folder("the study", folder)
     evidence = gather([study])
     tables = tabulate(evidence)
-    try:
-        files = report_files(study, evidence, tables)
-    finally:
-        write_files(tables, study.folder / "tables")  # even if a picture cannot be drawn
-    (study.folder / "pictures").mkdir(exist_ok=True)
-    for name, content in files.items():
-        write_bytes(study.folder / name, content)
-    for path in (study.folder / "pictures").glob("[!.]*"):
-        if f"pictures/{path.name}" not in files:
-            path.unlink()  # the study no longer has this picture
+    with ExitStack() as stack:
+        stack.callback(write_files, tables, study.folder / "tables")  # even if a picture cannot be drawn or written
+        files = {study.folder / name: content for name, content in report_files(study, evidence, tables).items()}
+        make_writable(str(study.folder / "pictures"))
+        drawn = (study.folder / "pictures").glob("[!.]*")
+        atomic_files.write_files(files, remove=[path for path in drawn if path not in files and not path.is_dir()])
     return study.folder / PAGE
 
 

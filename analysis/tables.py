@@ -22,7 +22,7 @@ from analysis.written_by import version
 from study.command_line import Command, add_once, argument, option, read_pair
 from study.facts.plain_words import format_markdown
 from study.storage.addresses import check_folder, make_writable
-from trainables.atomic_files import write_bytes
+from trainables import atomic_files
 from trainables.schema import Typed
 
 LAYOUTS = (
@@ -93,11 +93,8 @@ def write_files(tables: list[Table], out: Path) -> None:
     """Write these tables to `out`, and delete the files of all other tables there."""
     make_writable(str(out))
     texts = {out / name: text for name, text in render_files(tables).items()}
-    for path, text in texts.items():
-        write_bytes(path, text)
-    for path in (out / f"{name}.{ending}" for name in (*TABLES, *WITHDRAWN) for ending in (*FORMATS, "json")):
-        if path not in texts:
-            path.unlink(missing_ok=True)  # the studies no longer have this table
+    known = (out / f"{name}.{ending}" for name in (*TABLES, *WITHDRAWN) for ending in (*FORMATS, "json"))
+    atomic_files.write_files(texts, remove=[path for path in known if path not in texts and not path.is_dir()])
 
 
 def render_files(tables: list[Table]) -> dict[str, bytes]:

@@ -187,7 +187,9 @@ def compare_predictions(study: Study, confirmed: list[Record]) -> Iterator[str]:
             yield f"{path} is missing: the predictions of {_name(record)}"
             continue
         found = compute_predictions_digest(study.folder, record.key)
-        yield from list_differences(f"{path}: SHA-256", found, record.predictions_digest)
+        remedy = f"; to repair it, if the model is kept: python -m study.rebuild {study.folder}"
+        for line in list_differences(f"{path}: SHA-256", found, record.predictions_digest):
+            yield line + remedy
         try:
             predictions = read_predictions(study, record)
         except ValueError as error:  # a damaged file; the error names it

@@ -54,7 +54,7 @@ from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, find_plan, format_plan, write_plan
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
-from study.rebuild import EXPORTS, write_files
+from study.rebuild import EXPORTS, check_places, write_files
 from study.screen import (
     can_redraw,
     console_on,
@@ -151,6 +151,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         options = replace(options, tracking_uri="none")
     until = math.inf if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     folder = study.folder
+    check_places(folder, mlflow=options.tracking_uri is None)
+    is_exported = True
     with ExitStack() as stack:
         if options.address:
             with show_waiting(f"the Ray cluster at {options.address}", output=sys.stderr):
@@ -184,9 +186,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         end_unsettled(scheduler, storage=storage.address, folder=folder)
         if is_over:
             print_lines(_describe_finished(scheduler, folder), sys.stderr)
-            is_exported = all((folder / name).exists() for name in EXPORTS)
-            if not is_exported:
-                write_files(folder, scheduler.progress)
+            if not all((folder / name).is_file() for name in EXPORTS):
+                is_exported = write_files(folder, scheduler.progress)
         else:
             lines = [study.describe(), f"the trials write their output to {folder / WORKERS_LOG}"]
             if options.max_minutes is not None:
@@ -194,8 +195,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             print_lines(lines, sys.stderr)
             if options.address is None:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log
-            _launch(scheduler, journal, folder, storage, options, until=until)
-    return _conclude(scheduler, folder, options)
+            is_exported = _launch(scheduler, journal, folder, storage, options, until=until)
+    return max(_conclude(scheduler, folder, options), 0 if is_exported else 1)
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
@@ -237,7 +238,8 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
         if has_file and study.earlier is not None and study.earlier.plan == _as_counted(study.earlier, study.resolved):
             return
         for name in (DEV_TABLE, ANSWER):
-            (study.folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # a folder in its place
+                (study.folder / name).unlink(missing_ok=True)
     write_plan(study.folder, plan_file(study.folder, study.resolved, code, study.earlier))
 
 
@@ -259,10 +261,10 @@ def command_line() -> str:
 
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: StudyStorage, options: LaunchOptions, *, until: float
-) -> None:
+) -> bool:
     """Run trials until all have ended, until Ctrl-C, or until the monotonic clock reaches `until`.
 
-    Record the end of the launch in the journal, and write the exports.
+    Record the end of the launch in the journal, and write the exports. Return False if one cannot be written.
     """
     own = str(folder.resolve())
     scheduler.begin_launch(
@@ -284,7 +286,7 @@ def _launch(
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage.address, options, until=until)
         journal.check_untouched()  # if another launch runs the study now, the exports are its own
-        write_files(folder, scheduler.progress)
+        is_exported = write_files(folder, scheduler.progress)
     except BaseException as error:
         note = None if isinstance(error, KeyboardInterrupt) else (str(error) or type(error).__name__).splitlines()[0]
         with suppress(OSError, ValueError):  # if the journal cannot be written, raise the first error all the same
@@ -293,6 +295,7 @@ def _launch(
     scheduler.end_launch(status, note or lost_outputs())
     if mirror and not unreachable_reason(uri):
         wait_for_mirror(mirror)
+    return is_exported
 
 
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:

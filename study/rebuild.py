@@ -6,26 +6,41 @@ launch writes them when it ends. No command reads them back, so you may delete t
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, compute_progress
+from study.drivers.messages import STEPS_FILE
 from study.facts.record import Record, format_records
 from study.facts.study_facts import TrialFacts, read_facts
-from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS
+from study.facts.study_folder import (
+    ANSWER,
+    BROWSE,
+    DEV_TABLE,
+    RECORDS,
+    WORKERS_LOG,
+    compute_predictions_digest,
+    predictions_file,
+)
 from study.own_packages import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
 from study.screen import python, show_waiting
 from study.storage.addresses import TRACKING_HELP
+from study.storage.trial_places import locate_model
 from study.winners import BEST, as_toml
-from trainables.atomic_files import write_bytes
+from trainables import atomic_files
+from trainables.atomic_files import describe_blocked, write_bytes
 from trainables.schema import Typed
 
 if TYPE_CHECKING:
@@ -33,19 +48,45 @@ if TYPE_CHECKING:
 
 OPTUNA = "optuna.journal"
 EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
+_LOGS = (WORKERS_LOG, "mirror.log", STEPS_FILE)
+_ENDINGS = (".md", ".csv", ".tex", ".html", ".json", ".svg", ".pdf")  # of tables and pictures
+
+
+def check_places(folder: Path, *, mlflow: bool) -> None:
+    """Check that nothing stands in the place of a file or folder that a launch writes; `mlflow`: also the store.
+
+    Raises:
+        ValueError: if there is a folder in the place of a file, or a file in the place of a folder.
+    """
+    tables = [
+        path for path in (*folder.glob("tables/[!.]*"), *folder.glob("pictures/[!.]*")) if path.suffix in _ENDINGS
+    ]
+    names = (*EXPORTS, *_LOGS, *(("mlflow.db", BROWSE) if mlflow else ()))
+    for path in (*(folder / name for name in names), *tables):
+        if blocked := describe_blocked(path):
+            raise ValueError(f"{blocked}, then run the same command")
+    for path in (folder / "tables", folder / "pictures"):
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is not a folder; move or delete it, then run the same command")
 
 
 def write_files(folder: Path, progress: StudyProgress) -> bool:
-    """Write all exports except the MLflow runs. If one cannot be written, print the error and return False."""
-    is_analysed = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
+    """Write all exports except the MLflow runs. If some cannot be written, print the errors and return False."""
+    is_written = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
+    contents = {
+        folder / RECORDS: format_records(progress.facts.records),
+        folder / OPTUNA: format_optuna_journal(progress),
+        folder / BEST: as_toml(progress).encode(),
+    }
     try:
-        write_bytes(folder / RECORDS, format_records(progress.facts.records))
-        write_bytes(folder / OPTUNA, format_optuna_journal(progress))
-        write_bytes(folder / BEST, as_toml(progress).encode())
+        atomic_files.write_files(contents)
     except OSError as error:
-        print(f"some exports are missing: {error}; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
-        return False
-    return is_analysed
+        print(f"some exports are missing: {error}", file=sys.stderr)
+        is_written = False
+    if not is_written:
+        command = f"{python()} -m study.rebuild {shlex.quote(str(folder))}"
+        print(f"no results are lost; to write the missing exports: {command}", file=sys.stderr)
+    return is_written
 
 
 def format_optuna_journal(progress: StudyProgress) -> bytes:
@@ -104,13 +145,12 @@ def _build_optuna_trial(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTr
 def analyse(folder: Path) -> bool:
     """Write tables, pictures and report in a process without Ray and torch; return False if this fails."""
     for name in (DEV_TABLE, ANSWER):
-        (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "analysis.report", str(folder)]
     with show_waiting("tables and report", output=sys.stderr):
         report = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     print(report.stderr, end="", file=sys.stderr)  # after the progress line is cleared
-    if report.returncode:
-        print(f"no results are lost; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
     return report.returncode == 0
 
 
@@ -122,7 +162,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Write the exports. Return 1 if one cannot be written or the copy into MLflow fails, else 0.
+    """Repair predictions, write the exports and copy the runs into MLflow. Return 1 if any of this fails, else 0.
 
     Raises:
         ValueError: if the folder holds no study.
@@ -131,8 +171,46 @@ def run(options: Options) -> int:
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
         raise ValueError(f"{folder} has no events; allowed: the folder of a study that has been launched")
+    is_repaired = repair_predictions(folder, facts.records)
     is_written = write_files(folder, compute_progress(plan, facts))
-    return 0 if _mirror(folder, options.tracking_uri) and is_written else 1
+    return 0 if _mirror(folder, options.tracking_uri) and is_written and is_repaired else 1
+
+
+def repair_predictions(folder: Path, records: Iterable[Record]) -> bool:
+    """Let the stored models answer dev again if their predictions are damaged or missing.
+
+    A file is replaced only by predictions with the digest in the journal. Return False if a damaged file remains.
+    """
+    newest = {record.key: record for record in records if record.predictions_digest}
+    are_repaired = [_repair(folder, record) for record in newest.values() if _is_damaged(folder, record)]
+    return all(are_repaired)
+
+
+def _is_damaged(folder: Path, record: Record) -> bool:
+    """Check if a predictions file was changed, or is missing although its model is stored in the study's folder."""
+    found = compute_predictions_digest(folder, record.key)
+    is_missing = (
+        found is None and (folder / "predictions").is_dir() and Path(locate_model(record, folder).model or "").is_dir()
+    )
+    return is_missing or found not in (None, record.predictions_digest)
+
+
+def _repair(folder: Path, record: Record) -> bool:
+    path = predictions_file(folder, record.key)
+    with TemporaryDirectory(prefix="glue-exit-study-") as temporary:
+        command = [sys.executable, "-m", "study.predict_dev", str(folder), record.key, "--to", temporary]
+        with show_waiting(f"the stored model of trial {record.key}", output=sys.stderr):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        content = b"" if done.returncode else (Path(temporary) / path.name).read_bytes()
+    if hashlib.sha256(content).hexdigest() == record.predictions_digest:
+        write_bytes(path, content)
+        print(f"{path} was damaged or missing; the stored model predicted dev again, as recorded in the journal")
+        return True
+    fault = "the stored model gives other predictions than those recorded in the journal"
+    if done.returncode:
+        fault = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    print(f"{path} is damaged, and cannot be made again: {fault}", file=sys.stderr)
+    return False
 
 
 def _mirror(folder: Path, uri: str | None) -> bool:

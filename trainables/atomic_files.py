@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -86,6 +86,31 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace the content of a file in one step."""
     write_atomically(path, lambda file: file.write_bytes(content))
+
+
+def write_files(contents: Mapping[Path, bytes], *, remove: Iterable[Path] = ()) -> None:
+    """Replace the content of each file and delete the files to `remove`; go on with the others if one fails.
+
+    Raises:
+        OSError: if one or more files cannot be written or deleted; the message names the first.
+    """
+    faults = list[str]()
+    for path in (*contents, *remove):
+        try:
+            write_bytes(path, contents[path]) if path in contents else path.unlink(missing_ok=True)
+        except DiskFull:
+            raise
+        except OSError as error:
+            faults.append(describe_blocked(path) or f"{path} cannot be written: {error.strerror or error}")
+    if faults:
+        more = f" (and {len(faults) - 1} more files)" * (len(faults) > 1)
+        raise OSError(f"{faults[0]}{more}")
+
+
+def describe_blocked(path: Path) -> str | None:
+    """Explain how to make room for a file if there is a folder at its path; else return None."""
+    is_blocked = path.is_dir()
+    return f"{path} is a folder, but a file belongs there; move or delete the folder" if is_blocked else None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -112,7 +112,8 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, OSError, zipfile.BadZipFile):
-        raise ValueError(f"{path}: the file is damaged, or has no predictions") from None
+        remedy = f"to repair it, if the model is kept: python -m study.rebuild {study.folder}"
+        raise ValueError(f"{path}: the file is damaged, or has no predictions; {remedy}") from None
     if missing := [name for name in (*_PER_EXAMPLE, "layer_logits", *_SWEEP) if name not in arrays]:
         raise ValueError(f"{path} lacks the array(s) {', '.join(missing)}")
     task = TASKS[record.task]

@@ -22,7 +22,7 @@ _BEGAN, _ENDED, _STARTED = (b'{"event":"%b"' % name for name in (b"launch_began"
 
 def read_export(folder: Path, name: str) -> str:
     """Read a text file that `analysis` wrote, such as `DEV_TABLE`; "" if the file is missing."""
-    return (folder / name).read_text() if (folder / name).exists() else ""
+    return (folder / name).read_text() if (folder / name).is_file() else ""
 
 
 def read_mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
