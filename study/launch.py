@@ -34,7 +34,15 @@ from study.facts.journal import Journal
 from study.facts.plain_words import counted, format_markdown, list_first, print_lines
 from study.facts.registration import find_plan_tag
 from study.facts.study_facts import read_facts
-from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, compute_plan_digest, read_export
+from study.facts.study_folder import (
+    ANSWER,
+    BROWSE,
+    DEV_TABLE,
+    MIRROR_LOG,
+    WORKERS_LOG,
+    compute_plan_digest,
+    read_export,
+)
 from study.forecast import describe_time_limit, estimate_space, forecast_plan, measure_costs
 from study.launch_options import (
     DESCRIPTION,
@@ -294,7 +302,7 @@ def _launch(
         raise
     scheduler.end_launch(status, note or lost_outputs())
     if mirror and not unreachable_reason(uri):
-        wait_for_mirror(mirror)
+        wait_for_mirror(mirror, folder)
     return is_exported
 
 
@@ -419,7 +427,7 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
         return None
     (folder / BROWSE).unlink(missing_ok=True)
     command = [sys.executable, "-m", "study.mirror", str(folder), "--follow"]
-    with (folder / "mirror.log").open("a") as log:
+    with (folder / MIRROR_LOG).open("a") as log:
         mirror = subprocess.Popen(
             command + (["--tracking-uri", uri] if uri else []),
             stdin=subprocess.DEVNULL,
@@ -431,7 +439,7 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
     return mirror
 
 
-def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
+def wait_for_mirror(mirror: subprocess.Popen[bytes], folder: Path) -> None:
     """Wait until the mirror process has written the last runs to MLflow. Ctrl-C ends the wait, not the process."""
     print_lines(["writing the last runs to MLflow; Ctrl-C moves this to the background ..."], sys.stderr)
     try:
@@ -439,6 +447,7 @@ def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
             status = mirror.wait()
         if status != 0:
             print("MLflow lacks some runs; mirror.log in the study's folder contains the error", file=sys.stderr)
+            print_lines(read_export(folder, MIRROR_LOG).splitlines()[-1:], sys.stderr)
     except KeyboardInterrupt:
         print("the last runs are still being written to MLflow; see mirror.log in the study's folder", file=sys.stderr)
 

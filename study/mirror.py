@@ -36,9 +36,9 @@ from study.facts.study_folder import (
 )
 from study.mlflow_mirror.run_content import NUMBERS, Run, StudyRuns, build_selected_points
 from study.mlflow_mirror.tracking import (
-    FATAL_ERRORS,
     Tracking,
     build_default_uri,
+    find_lasting_fault,
     outages,
     prepare_environment,
     read_runs,
@@ -161,6 +161,8 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
         TimeoutError: if the store does not answer the final copy within `patience` seconds.
         ValueError: if the journal is damaged, or the store refuses the runs.
     """
+    if fault := find_lasting_fault(uri):
+        raise ValueError(f"{fault}; nothing is lost, and study.mirror copies the runs later")
     mirrored, due, deadline, is_away = Mirror(folder, uri), 0.0, None, False
     while True:
         last = mirrored.facts.last_launch
@@ -174,8 +176,8 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
             if final:
                 return mirrored
         except outages() as error:
-            if getattr(error, "error_code", None) in FATAL_ERRORS:
-                raise ValueError(f"{masked(uri)} refuses the runs: {reason(error)}") from None
+            if fault := find_lasting_fault(uri, error):
+                raise ValueError(f"{fault}; nothing is lost, and study.mirror copies the runs later") from None
             deadline = deadline or (time.monotonic() + patience if final else None)
             if deadline and time.monotonic() > deadline:
                 raise TimeoutError(f"{masked(uri)} does not answer: {reason(error)}") from None

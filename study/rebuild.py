@@ -27,6 +27,7 @@ from study.facts.study_folder import (
     ANSWER,
     BROWSE,
     DEV_TABLE,
+    MIRROR_LOG,
     RECORDS,
     WORKERS_LOG,
     compute_predictions_digest,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 OPTUNA = "optuna.journal"
 EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
-_LOGS = (WORKERS_LOG, "mirror.log", STEPS_FILE)
+_LOGS = (WORKERS_LOG, MIRROR_LOG, STEPS_FILE)
 _ENDINGS = (".md", ".csv", ".tex", ".html", ".json", ".svg", ".pdf")  # of tables and pictures
 
 

@@ -16,6 +16,7 @@ DEV_TABLE = "tables/dev.md"  # written by `analysis`
 DEV_NUMBERS = "tables/dev.json"  # written by `analysis`: the numbers of `DEV_TABLE` in full
 ANSWER = "tables/answer.md"  # written by `analysis`
 BROWSE = "browse.txt"  # written by `study.mirror`: how to browse the runs
+MIRROR_LOG = "mirror.log"  # output of the process that copies the study into MLflow
 WORKERS_LOG = "workers.log"  # output of the training processes
 _BEGAN, _ENDED, _STARTED = (b'{"event":"%b"' % name for name in (b"launch_began", b"launch_ended", b"trial_started"))
 

@@ -10,14 +10,18 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 import ssl
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import unquote
 from urllib.request import urlopen
 
 from study.decisions.progress import StudyProgress
@@ -65,6 +69,50 @@ def unreachable_reason(uri: str) -> str | None:
         if not isinstance(reason, ssl.SSLError):
             return getattr(reason, "strerror", None) or str(reason)
     return None
+
+
+def find_lasting_fault(uri: str, error: BaseException | None = None) -> str | None:
+    """Explain a fault of the store that a retry cannot fix, and what mends it; return None if a retry may help.
+
+    Args:
+        error: one of `outages()`, which a call to the store raised; None before the first call.
+    """
+    if uri.startswith("sqlite:///"):
+        path = Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0]))
+        if path.is_dir():
+            return f"{path} is a folder, but the file of a database belongs there; move or delete the folder"
+    if error is None:
+        return None
+    text = reason(error)
+    if getattr(error, "error_code", None) in FATAL_ERRORS:
+        return f"{masked(uri)} refuses the runs: {text}"
+    if "out-of-date database schema" in text:
+        versions = text[text.find("(") : text.find(")") + 1]
+        return (
+            f"the database {masked(uri)} has the schema of another version of MLflow {versions}; after a backup: "
+            f"{sys.executable} -m mlflow db upgrade {shlex.quote(masked(uri))}, or install the MLflow that wrote it"
+        )
+    if "file is not a database" in text:
+        return f"{masked(uri)} is not a database; move or delete the file, or give another --tracking-uri"
+    return _find_foreign_server(uri) if uri.startswith(("http://", "https://")) else None
+
+
+def _find_foreign_server(uri: str) -> str | None:
+    """Return why the web server at `uri` is not a working MLflow; None if it is one, or does not answer at present.
+
+    MLflow's health check does not read its database. A proxy answers 502 to 504 while MLflow starts.
+    """
+    try:
+        with urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS) as answer:
+            found = answer.read(100).decode(errors="replace").strip()
+        is_foreign = found != "OK"
+        found = f"answers {found.splitlines()[0][:40]!r}" if found else "answers nothing"
+    except HTTPError as error:
+        is_foreign, found = error.code in (404, 500), f"answers with the error {error.code}"
+    except (OSError, HTTPException):
+        return None
+    remedy = "correct --tracking-uri, or start a server with: mlflow server"
+    return f"the server at {masked(uri)} is not a working MLflow ({found} to /health); {remedy}" if is_foreign else None
 
 
 def prepare_environment() -> None:
