@@ -15,9 +15,7 @@ from trainables.configuration import TrainingConfig
 from trainables.devices import forward_precision
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.token_states import TokenStates
-from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
-
-HALVED_FROM = 256  # tokens in a batch; below this, computing the first token separately costs as much as an exit saves
+from trainables.models.exit_rules import HALVED_FROM, ExitResult, ExitRule, LayerOutputs, State, Step
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = Any  # a PyTorch tensor or a NumPy array
 State = dict[str, Array]
 
+HALVED_FROM = 256  # tokens in a batch; below this, computing the first token separately costs as much as an exit saves
 SWEPT_QUANTILES = (*(round(0.05 * step, 2) for step in range(1, 20)), 1.0)
 SWEPT_UNCERTAINTIES = (0.0, 0.005, 0.01, 0.02, *SWEPT_QUANTILES)
 

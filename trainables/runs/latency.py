@@ -17,7 +17,7 @@ from trainables.data.examples import Examples
 from trainables.devices import device_name
 from trainables.models.answer_rules import FixedLayer
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitRule, LastLayer, read_setting
+from trainables.models.exit_rules import HALVED_FROM, ExitRule, LastLayer, read_setting
 from trainables.runs.evaluation import evaluating
 from trainables.runs.trial import ExitLatency, Latency, TextFlops, Timing
 
@@ -111,12 +111,13 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
 
 
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
-    """Count the FLOPs of the shortest, the median and the longest text, for exits after layer 1, 2, ...
+    """Count the FLOPs of a few texts, for exits after layer 1, 2, ...
 
-    A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits.
+    Three lengths are counted: the shortest, the middle and the longest. They determine the FLOPs of all other lengths.
+    A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits, so three lengths below and
+    three from `HALVED_FROM` are counted if both exist.
     """
-    by_length = np.argsort(examples.lengths, kind="stable")
-    rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}
+    rows = {int(examples.lengths[row]): row for row in _choose_texts(examples.lengths)}
     rules = [FixedLayer(layer) for layer in range(1, model.encoder.num_layers + 1)]
     with evaluating(model) as device:
         batches = {tokens: examples.batch(np.array([row]), device) for tokens, row in rows.items()}
@@ -125,6 +126,13 @@ def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[Tex
             for tokens, batch in batches.items()
         }
     return tuple(TextFlops(tokens=tokens, by_layer=tuple(map(float, counts))) for tokens, counts in flops.items())
+
+
+def _choose_texts(lengths: np.ndarray) -> list[int]:
+    """Choose a row with the shortest, the middle and the longest length, below and from `HALVED_FROM` tokens."""
+    found, rows = np.unique(lengths, return_index=True)
+    groups = (rows[found < HALVED_FROM], rows[found >= HALVED_FROM])
+    return [int(row) for group in groups if len(group) for row in group[[0, len(group) // 2, -1]]]
 
 
 def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:

@@ -372,10 +372,9 @@ class TrainingRun:
                 file.
         """
         selected = self.history[self.best_epoch - 1]
-        reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
         reported = selected.reported
-        if reads_dev:
-            reported = self._report(self._data.dev, predictions).reported
+        if self._reported_examples is not self._data.selection:
+            reported = self._report(self._reported_examples, predictions).reported
         elif predictions is not None:
             self._report(self._data.selection, predictions)
         return Outcome(
@@ -386,6 +385,12 @@ class TrainingRun:
             model_digest=self._model_digest,
             predictions_digest=None if predictions is None else hash_now(predictions),
         )
+
+    @property
+    def _reported_examples(self) -> Examples:
+        """The reported split; see `outcome`."""
+        reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
+        return self._data.dev if reads_dev else self._data.selection
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
         """Evaluate the selected epoch's model on `examples`, and write the file `predictions`, if given."""
@@ -414,9 +419,9 @@ class TrainingRun:
         )
 
     def measure_latency(self) -> Latency:
-        """Measure the latency of the selected epoch's model, on examples of the selection split."""
+        """Measure the latency of the selected epoch's model, on examples of the reported split."""
         with _with_weights(self._model, self._selected_weights):
-            model, examples = self._model, self._data.selection
+            model, examples = self._model, self._reported_examples
             latency = measure_latency(model, examples, timed_rules(model), num_batches=TIMED_BATCHES)
             return replace(latency, texts=count_flops_of_texts(model, examples))
 

@@ -144,7 +144,7 @@ class Latency(Typed, frozen=True, kw_only=True):
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # number of PyTorch's CPU threads
     exits: tuple[ExitLatency, ...]  # the model's exit rule comes first
-    texts: tuple[TextFlops, ...] = ()  # shortest, median and longest text, each length once; empty in older files
+    texts: tuple[TextFlops, ...] = ()  # a few texts, each length once; empty in older files
 
     @property
     def under_own_rule(self) -> ExitLatency:

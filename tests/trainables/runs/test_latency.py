@@ -72,7 +72,7 @@ def test_layers_are_those_of_the_timed_examples_and_fewer_cost_fewer_flops(run):
 
 
 def test_flops_of_three_texts_rise_with_layers_and_length(run):
-    lengths = sorted(run._data.selection.lengths.tolist())
+    lengths = sorted(set(run._data.selection.lengths.tolist()))
     texts = count_flops_of_texts(run._model, run._data.selection)
     assert [text.tokens for text in texts] == [lengths[0], lengths[len(lengths) // 2], lengths[-1]]
     flops = np.array([text.by_layer for text in texts])
@@ -88,6 +88,29 @@ def test_three_texts_give_the_flops_of_every_other(run):
     counted = latency.count_flops(lambda: model.infer(examples.batch(np.array([row]), torch.device("cpu"))))
     parabola = np.polyfit([text.tokens for text in texts], [text.by_layer[1] for text in texts], deg=2)
     assert np.polyval(parabola, examples.lengths[row]) == pytest.approx(counted, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows"),
+    [([7], [0, 0, 0]), ([9, 5, 5, 7], [1, 3, 0]), ([9, 300, 5, 256, 7, 255], [2, 0, 5, 3, 1, 1])],
+)
+def test_three_lengths_are_counted_on_each_side_of_long_texts(lengths, rows):
+    assert latency._choose_texts(np.array(lengths)) == rows
+
+
+@pytest.mark.parametrize(("selection", "split"), [("holdout", "dev"), ("dev", "dev")])
+def test_times_and_flops_are_of_the_split_that_is_reported(cache, monkeypatch, selection, split):
+    run = run_to_the_end(spec_of("pabee", selection=selection, config={"epochs": 1}), cache)
+    seen = []
+    monkeypatch.setattr(
+        "trainables.runs.training.measure_latency",
+        lambda model, examples, *others, **named: (
+            seen.append(examples) or measure_latency(model, examples, *others, **named)
+        ),
+    )
+    texts = run.measure_latency().texts
+    assert seen == [getattr(run._data, split)]
+    assert {text.tokens for text in texts} <= {*seen[0].lengths.tolist()}
 
 
 def test_a_latency_is_written_as_it_is_read(run):
