@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from analysis.layouts.evidence import Evidence, format_test, make_table
 from analysis.layouts.table import (
+    DIFFERENCE,
     ESTIMATE,
     HUNDREDTHS,
     INTERVAL,
     POINTS,
-    POINTS_RANGE,
     TENTHS,
     WHOLE,
     Entry,
@@ -22,16 +23,17 @@ from analysis.layouts.table import (
     Table,
 )
 from analysis.statistics import costs
-from analysis.statistics.comparisons import Comparison
-from analysis.statistics.curves import Curves, shared_ranges
-from analysis.statistics.exits import RISKS, Guarantee, Sweep, read_guarantees
+from analysis.statistics.budgets import Saving
+from analysis.statistics.curves import shared_ranges
+from analysis.statistics.exit_settings import apply_setting
+from analysis.statistics.exits import RISKS, Guarantee, Sweep, find_rule, read_guarantees
+from analysis.statistics.gains import Gain, can_measure, measure_gains
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
-from analysis.statistics.uncertainty import mean_interval
+from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import joined
 from study.facts.record import format_counts
 from trainables.data.tasks import TASKS
-from trainables.models.answer_rules import FixedLayer
 from trainables.models.safe_exits import CONFIDENCE
 from trainables.runs.trial import TIMED_BATCHES
 
@@ -40,87 +42,78 @@ FEWEST_COMPLETED = 10  # completed search trials of an arm; with fewer, the expe
 SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
 NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of the layers
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
+TIMES = Style("{} / {}", tuple(f"_{size}" for size in ENDS), decimals=2)
+NO_SETTING = "-"  # printed if no exit setting keeps the score
 SAFE_LAYERS = Style("{} / {}", ("_with_labels", "_without"), decimals=2)
 
 
 EXITS = {  # columns
     "mean_layers": "layers",
-    "depth_layers": "of",
-    **{f"time_ratio_{size}": f"time, {size}" for size in ENDS},
+    "gain": "gain",
+    "fewest_layers": "within 1 point",
     "megaflops": "MFLOPs",
-    "score_at_half": "at half its layers",
-    "fixed_at_half": "fixed layer",
-    "elue_score": "ELUE score",
-    "curve_difference": "curve",
-    "curve_difference_by_flops": "curve, FLOPs",
+    "time_ratio": f"time, {' / '.join(map(str, ENDS))}",
     "difference": "difference",
 }
 
 
 def exits_table(evidence: Evidence) -> Table | None:
-    """Tabulate the mean number of layers, the inference time and the scores of each arm.
+    """Tabulate the layers and the gain of each arm's exits, the fewest layers that keep its score, and its costs.
 
     Return None if no run recorded its mean number of layers.
     """
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
-    baseline = evidence.baseline or "the baseline"
-    differences = {
-        "curve_difference": evidence.compare_curves(evidence.curves),
-        "curve_difference_by_flops": evidence.compare_curves(evidence.curves_by_flops),
-        "difference": evidence.differences,
-    }
-    lines = [
-        Line(f"{label}/{cell.task}", _describe_exits(evidence, (label, cell.task), differences))
-        for label, cell in cells
-    ]
-    devices = costs.name_devices(cell for _, cell in cells)
-    caption = [
-        '"Layers" is the mean number of layers per dev example. Parentheses enclose the range over seeds or, for '
-        "differences and ELUE scores, the 95 % interval."
-    ]
-    if devices and evidence.baseline:
-        caption.append(
-            f'"Time" is the inference time per example divided by that of {baseline}, in batches of '
-            f"{' and '.join(map(str, ENDS))} on {devices}. A few batches were timed after training; their times are "
-            "scaled to the mean number of layers on dev. Other trials may have run during the measurement."
-        )
-    caption += _explain_curves(evidence)
-    if any("fixed_at_half" in line.entries for line in lines):
-        caption.append('"Fixed layer" is the score if every example exits at the middle layer.')
-    caption.append(f'"Difference" is the mean score minus that of {baseline}.')
+    lines = [Line(f"{label}/{cell.task}", _describe_exits(evidence, (label, cell.task))) for label, cell in cells]
     return make_table(
         evidence,
         "exits",
-        title="Exits{data}, median over {seeds}",
+        title="Exits{data}, {seeds}",
         first_column="arm",
         columns=EXITS,
         lines=lines,
-        caption=" ".join(caption),
+        caption=" ".join(_explain_exits(evidence, lines)),
+        sidecar={"savings": _list_savings(evidence), "curves": _list_curves(evidence)},
     )
 
 
+def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
+    """Explain the columns of table `exits`, in at most four sentences."""
+    shown = {name for line in lines for name in line.entries}
+    baseline = evidence.baseline or "the baseline"
+    if "gain" in shown:
+        yield (
+            '"Gain" is the mean score minus that of a coin toss between two fixed layers of the same models, for equal '
+            "mean layers; only a gain with an interval above 0 shows exits that tell easy examples from hard ones."
+        )
+    if "fewest_layers" in shown:
+        references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
+        yield (
+            f'"Within 1 point" has the fewest mean layers that lose at most 1 point against {references}: under the '
+            "arm's own exit rule / under any exit rule, with the measured difference; one half of dev chooses the "
+            "setting, and the other half measures it."
+        )
+    costs_in_words = ['"MFLOPs" is a mean over dev texts without padding'] * ("megaflops" in shown)
+    if "time_ratio" in shown:
+        devices = costs.name_devices(cell for _, cell in evidence.cells)
+        costs_in_words.append(
+            f'"time" is the inference time per example divided by that of {baseline}, in batches of '
+            f"{' and '.join(map(str, ENDS))} on {devices}"
+        )
+    if costs_in_words:
+        words = "; ".join(costs_in_words)
+        yield f"{words[0]}{words[1].upper()}{words[2:]}."
+    if "difference" in shown:
+        yield f'"Difference" is the mean score minus that of {baseline}; intervals are 95 % intervals.'
+
+
 def exit_settings_table(evidence: Evidence) -> Table | None:
-    """Tabulate the score, the mean number of layers and the speed-up at every exit setting.
+    """Tabulate the score, the coin's score, the mean layers and the speed-up at every exit setting.
 
     Return None if the models have no exit settings.
     """
-    lines = [
-        Line(
-            f"{'/'.join(place)}, {sweep.field} {setting:g}",
-            {
-                "score": POINTS.entry(score),
-                "mean_layers": HUNDREDTHS.entry(layers),
-                "speed_up": HUNDREDTHS.entry(exits.num_layers / layers),
-            },
-        )
-        for place, exits in evidence.exits.items()
-        for sweep in exits.sweeps
-        for setting, score, layers in zip(
-            sweep.settings, np.median(sweep.scores, axis=0), np.median(sweep.mean_layers, axis=0), strict=True
-        )
-    ]
+    lines = [line for place in evidence.exits for line in _describe_settings(evidence, place)]
     if not lines:
         return None
     return make_table(
@@ -128,96 +121,162 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         "exit_settings",
         title="Exit settings of the trained models{data}, median over {seeds}",
         first_column="setting",
-        columns={"score": "score", "mean_layers": "layers", "speed_up": "speed-up"},
+        columns={"score": "score", "coin": "coin", "mean_layers": "layers", "speed_up": "speed-up"},
         lines=lines,
         caption=(
             "Each line has the dev results of an arm's models at one exit setting. A setting that is chosen from this "
-            "table is chosen on dev. Speed-up means all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE "
+            "table is chosen on dev. The coin is a toss between two fixed layers of the same models, for equal mean "
+            "layers. Speed-up means all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE "
             "print 1 - mean layers / all layers."
         ),
         unit="points; speed_up: ratio",
     )
 
 
-def _explain_curves(evidence: Evidence) -> list[str]:
-    """Explain the columns that are computed from curves; return an empty list if no method exits early."""
-    if not evidence.curves:
-        is_early = any(exits.is_early for exits in evidence.exits.values())
-        return ['"At half its layers" needs stored predictions and an exit rule of this package.'] * is_early
-    over_layers = _format_ranges(evidence.curves, "{:.1f} to {:.1f}")
-    over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
-    return [
-        '"At half its layers" is a model\'s score at half of all layers, interpolated on the Pareto front of its exit '
-        "settings. The front is chosen on one half of dev and measured on the other; then the halves swap roles.",
-        '"ELUE score" is the mean gain of a model\'s exit settings over exits at a fixed layer, for equal mean layers.',
-        *[
-            f'"Curve" is the mean score along the Pareto front minus that of {evidence.curve_reference}. Both means '
-            f"cover the range of layers that all rows reach ({over_layers})."
-        ]
-        * bool(over_layers),
-        *[f'"Curve, FLOPs" is like "curve", but over MFLOPs instead of layers ({over_flops}).'] * bool(over_flops),
-    ]
+def _describe_settings(evidence: Evidence, place: Place) -> Iterator[Line]:
+    """Make a line for each exit setting of an arm's models."""
+    exits = evidence.exits[place]
+    for sweep in exits.sweeps:
+        coins = evidence.score_coins(place, sweep.mean_layers.T)  # (settings, seeds)
+        for number, setting in enumerate(sweep.settings):
+            layers = float(np.median(sweep.mean_layers[:, number]))
+            entries = {
+                "score": POINTS.entry(float(np.median(sweep.scores[:, number]))),
+                "mean_layers": HUNDREDTHS.entry(layers),
+                "speed_up": HUNDREDTHS.entry(exits.num_layers / layers),
+            }
+            if coins is not None:
+                entries["coin"] = POINTS.entry(float(np.median(coins[number])))
+            yield Line(f"{'/'.join(place)}, {sweep.field} {setting:g}", entries)
 
 
-def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
-    """Format the range of costs that all curves of a task cover, for each task."""
-    return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
-
-
-def _describe_exits(
-    evidence: Evidence, place: Place, differences: Mapping[str, Mapping[Place, Comparison]]
-) -> dict[str, Entry]:
-    """Return the arm's entries in table `exits`.
-
-    `differences` maps column -> place -> comparison.
-    """
-    cell, exits, curves = evidence.cells_by_place[place], evidence.exits.get(place), evidence.curves.get(place)
+def _describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
+    """Return the arm's entries in table `exits`."""
+    cell, exits = evidence.cells_by_place[place], evidence.exits.get(place)
     baseline = evidence.cells_by_place.get((str(evidence.baseline), cell.task))
-    times = {size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS}
-    flops = costs.flops(cell)
-    at_half = curves.score_at(exits.num_layers / 2) if curves and exits else None  # interpolated, one per seed
-    fixed = next((sweep for sweep in evidence.rules.get(place, ()) if sweep.rule == FixedLayer.name), None)
-    fixed_at_half = fixed.scores[:, len(fixed.settings) // 2 - 1].tolist() if fixed else None  # rounded down
-    layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
-    entries = {
-        "mean_layers": LAYERS_RANGE.entry_over_seeds(layers),
-        "depth_layers": WHOLE.entry(exits.num_layers if exits else None),
-        **{f"time_ratio_{size}": HUNDREDTHS.entry(time) for size, time in times.items()},
-    }
-    if flops is not None:
-        text = f"{flops / 1e6:.0f}" if flops >= 1e8 else f"{flops / 1e6:.3g}"
-        entries["megaflops"] = replace(Entry.from_text(text), values={"": flops / 1e6})
-    if at_half is not None or (exits and exits.is_early):
-        entries["score_at_half"] = POINTS_RANGE.entry_over_seeds(at_half or [])
-    if fixed_at_half is not None:
-        entries["fixed_at_half"] = POINTS_RANGE.entry_over_seeds(fixed_at_half)
-    if curves and len(curves.whole) > 1:
-        elue = curves.elue()
-        mean, interval = float(np.mean(elue.scores)), mean_interval(elue.resampled, elue.scores)
-        entries["elue_score"] = ESTIMATE.entry(mean, interval.low, interval.high)
-    for column, tests in differences.items():
-        if place in tests:
-            entries[column] = format_test(tests[place].test)
+    layers = LAYERS_RANGE.entry_over_seeds([record.mean_layers for record in cell.records if record.mean_layers])
+    if exits:
+        depth = str(exits.num_layers)
+        layers = replace(
+            layers,
+            text=f"{layers.numbers['']} of {depth}",
+            numbers={**layers.numbers, "_of": depth},
+            values={**layers.values, "_of": exits.num_layers},
+        )
+    entries = {"mean_layers": layers}
+    if place in evidence.gains:
+        entries["gain"] = format_gain(evidence.gains[place])
+    elif exits and exits.is_early:
+        entries["gain"] = Entry()
+    if place in evidence.savings:
+        entries["fewest_layers"] = _format_saving(evidence.savings[place])
+    if costs.list_latencies(cell):
+        entries["megaflops"] = _format_flops(costs.flops(cell))
+    times = [costs.relative_time([(cell, baseline)], size) for size in ENDS] if baseline else []
+    if any(time is not None for time in times):
+        entries["time_ratio"] = TIMES.entry(*times)
+    if place in evidence.differences:
+        entries["difference"] = format_test(evidence.differences[place].test)
     return entries
 
 
-def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
-    """Format the exit setting that runs nearest to `share` of all layers, as `score at layers (setting)`.
-
-    Return an empty entry if no setting is near enough.
-    """
-    place = sweep.nearest(share * depth, within=depth * NEARBY)
-    if place is None:
+def _format_flops(flops: float | None) -> Entry:
+    if flops is None:
         return Entry()
-    score, layers = (float(np.median(by_seed[:, place])) for by_seed in (sweep.scores, sweep.mean_layers))
-    setting = float(sweep.settings[place])
-    numbers = {"": POINTS.text(score), "_layers": TENTHS.text(layers), "_setting": f"{setting:g}"}
-    values = {"": POINTS.scale * score, "_layers": layers, "_setting": setting}
-    return Entry("{} at {} ({})".format(*numbers.values()), numbers, values)
+    return replace(Entry.from_text(f"{flops:.0f}" if flops >= 100 else f"{flops:.3g}"), values={"": flops})
+
+
+def format_gain(gain: Gain) -> Entry:
+    """Format the mean gain over the seeds, with its 95 % interval."""
+    return ESTIMATE.entry(gain.mean, gain.interval.low, gain.interval.high)
+
+
+def _format_saving(saving: Saving) -> Entry:
+    """Format `layers (difference) / layers (difference)`: with the method's own exit rule, and with any exit rule."""
+    texts: list[str] = []
+    numbers: dict[str, str] = {}
+    values: dict[str, float | None] = {}
+    for name, chosen in (("_own", saving.own), ("_any", saving.of_all)):
+        if chosen is None:
+            texts.append(NO_SETTING)
+            continue
+        layers, lost = float(np.mean(chosen.mean_layers)), float(np.mean(chosen.scores)) - saving.reference_score
+        numbers |= {name: TENTHS.text(layers), f"{name}_difference": DIFFERENCE.text(lost)}
+        values |= {name: layers, f"{name}_difference": DIFFERENCE.scale * lost}
+        texts.append(f"{numbers[name]} ({numbers[f'{name}_difference']})")
+    return Entry(" / ".join(texts), numbers, values)
+
+
+def _list_savings(evidence: Evidence) -> list[dict[str, Any]]:
+    """List the settings behind column `fewest_layers` for the JSON file."""
+    return [
+        {
+            "row": row,
+            "task": task,
+            "reference": saving.reference,
+            "reference_score": saving.reference_score,
+            **{
+                name: chosen and {"settings": chosen.names, "mean_layers": chosen.mean_layers, "scores": chosen.scores}
+                for name, chosen in (("own", saving.own), ("any", saving.of_all))
+            },
+        }
+        for (row, task), saving in evidence.savings.items()
+    ]
+
+
+def _list_curves(evidence: Evidence) -> list[dict[str, Any]]:
+    """List the differences between the arms' curves of score over layers and over MFLOPs, for the JSON file."""
+    return [
+        {
+            "row": row,
+            "task": task,
+            "reference": evidence.curve_reference,
+            "over": cost,
+            "range": shared_ranges(curves)[task],
+            "difference": DIFFERENCE.scale * one.test.difference,
+            "low": DIFFERENCE.scale * one.test.low,
+            "high": DIFFERENCE.scale * one.test.high,
+        }
+        for cost, curves in (("layers", evidence.curves), ("megaflops", evidence.curves_by_flops))
+        for (row, task), one in evidence.compare_curves(curves).items()
+    ]
+
+
+def _describe_rules(evidence: Evidence, place: Place) -> Iterator[Line]:
+    """Make a line for each exit rule on an arm's models, with the gains near several shares of the layers."""
+    sweeps, depth = evidence.rules[place], evidence.exits[place].num_layers
+    stored = read_cell_predictions(evidence.cells_by_place[place])
+    near = {
+        (sweep.rule, column): (sweep, number)
+        for sweep in sweeps
+        for column, share in SHARES.items()
+        if (number := sweep.nearest(share * depth, within=depth * NEARBY)) is not None
+    }
+    rules = {key: find_rule(sweep, number, stored) for key, (sweep, number) in near.items()}
+    settings = {key: apply_setting(rule, stored) for key, rule in rules.items() if rule is not None}
+    gains = measure_gains(stored, [*settings.values()]) if settings and can_measure(stored) else []
+    entries = {
+        key: _format_gain_at(gain, *near[key])
+        for key, gain in zip(settings, gains, strict=False)  # none if untestable
+    }
+    for sweep in sweeps:
+        label = f"{'/'.join(place)}, {sweep.rule.replace('_', ' ')}"
+        yield Line(label, {column: entries.get((sweep.rule, column), Entry()) for column in SHARES})
+
+
+def _format_gain_at(gain: Gain, sweep: Sweep, number: int) -> Entry:
+    """Format `gain (low to high) at layers`; CSV and JSON files have the setting, too."""
+    entry, layers = format_gain(gain), float(np.median(sweep.mean_layers[:, number]))
+    setting = float(sweep.settings[number])
+    return Entry(
+        f"{entry.text} at {TENTHS.text(layers)}",
+        {**entry.numbers, "_layers": TENTHS.text(layers), "_setting": f"{setting:g}"},
+        {**entry.values, "_layers": layers, "_setting": setting},
+    )
 
 
 def exit_rules_table(evidence: Evidence) -> Table | None:
-    """Tabulate how several exit rules score on the same models at about 25, 50 and 75 % of the layers.
+    """Tabulate the gains of several exit rules on the same models at about 25, 50 and 75 % of the layers.
 
     Return None if no models have results of several exit rules.
     """
@@ -227,26 +286,19 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
     if not rules:
         return None
     scores = list(dict.fromkeys(TASKS[task].title for _, task, _ in rules if TASKS[task].is_regression))
+    places = dict.fromkeys((row, task) for row, task, _ in rules)
     return make_table(
         evidence,
         "exit_rules",
-        title="Exit rules on the same trained models{data}, median over {seeds}",
+        title="Gains of exit rules on the same trained models{data}, {seeds}",
         first_column="rule",
         columns={name: f"near {share:.0%}" for name, share in SHARES.items()},
-        lines=[
-            Line(
-                f"{row}/{task}, {rule.replace('_', ' ')}",
-                {
-                    name: _format_nearest(sweep, evidence.exits[row, task].num_layers, share)
-                    for name, share in SHARES.items()
-                },
-            )
-            for (row, task, rule), sweep in rules.items()
-        ],
+        lines=[line for place in places for line in _describe_rules(evidence, place)],
         caption=(
-            "Each entry has the exit setting that runs nearest to 25, 50 or 75 % of all layers, as dev score at mean "
-            "layers (setting). The models of an arm were trained and selected under the arm's first rule. The JSON "
-            "file has all settings."
+            "Each entry has the setting that runs nearest to 25, 50 or 75 % of all layers: its gain, with the 95 % "
+            "interval, at its mean layers. A gain is the mean score minus that of a coin toss between two fixed layers "
+            "of the same models, for equal mean layers. The models of an arm were trained and selected under the arm's "
+            "first rule. The JSON file has the scores of all settings."
         ),
         notes=[f"rules on class probabilities do not apply to {joined(scores)}: the labels are scores"]
         if scores

@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis.layouts import notes
 from analysis.layouts.table import ESTIMATE, POINTS, POINTS_RANGE, Entry, Line, Table
+from analysis.statistics.budgets import Saving, read_saving
 from analysis.statistics.comparisons import (
     Comparison,
     Repeats,
@@ -27,6 +28,7 @@ from analysis.statistics.comparisons import (
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
 from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules
+from analysis.statistics.gains import Gain, can_toss, read_gain, score_coins
 from analysis.statistics.samples import (
     Place,
     Sample,
@@ -38,9 +40,12 @@ from analysis.statistics.samples import (
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row, make_rows, name_studies
 from analysis.studies.load import Study
+from analysis.studies.stored_predictions import read_cell_predictions
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import to_plain
 
+COIN_STEP = 0.25  # layers between the points of a line of coins
+PLAIN_METHOD = "albert"  # fine-tunes a backbone without early exits
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
 
 
@@ -144,6 +149,55 @@ class Evidence:
         """
         cells = self.cells_by_place
         return {place: rules for place, exits in self.exits.items() if (rules := read_rules(cells[place], exits))}
+
+    @cached_property
+    def gains(self) -> dict[Place, Gain]:
+        """Gain of the exits of each cell whose models have exits, and predictions for at least two seeds."""
+        gains = {place: read_gain(self.cells_by_place[place]) for place in self._with_exits}
+        return {place: gain for place, gain in gains.items() if gain is not None}
+
+    @cached_property
+    def savings(self) -> dict[Place, Saving]:
+        """Fewest layers at which each cell keeps the plain model's score, for cells whose models have exits."""
+        savings = {place: read_saving(self.cells_by_place[place], self._plain(place)) for place in self._with_exits}
+        return {place: saving for place, saving in savings.items() if saving is not None}
+
+    def score_coins(self, place: Place, mean_layers: np.ndarray) -> np.ndarray | None:
+        """Score the coin of each of a cell's models at these mean layers; both arrays are (points, seeds).
+
+        Return None if no coin can be tossed; see `can_toss`.
+        """
+        stored = read_cell_predictions(self.cells_by_place[place])
+        return score_coins(stored, mean_layers) if can_toss(stored) else None
+
+    @cached_property
+    def coins(self) -> dict[Place, tuple[np.ndarray, np.ndarray]]:
+        """Mean layers (points,) and scores (points, seeds) of the coins of each cell whose models have exits."""
+        lines = {}
+        for place in self._with_exits:
+            exits = self.exits[place]
+            layers = np.arange(1, exits.num_layers + COIN_STEP / 2, COIN_STEP)
+            scores = self.score_coins(place, np.repeat(layers[:, None], len(exits.scores), axis=1))
+            if scores is not None:
+                lines[place] = layers, scores
+        return lines
+
+    @property
+    def _with_exits(self) -> list[Place]:
+        return [place for place, exits in self.exits.items() if exits.sweeps or exits.is_early]
+
+    def _plain(self, place: Place) -> Cell | None:
+        """Return the cell of the same backbone without early exits, or None if the studies have no such cell."""
+        own = self.cells_by_place[place]
+        return next(
+            (
+                cell
+                for _, cell in self.cells
+                if cell.arm.method == PLAIN_METHOD and cell.task == own.task and cell.records
+                if cell.arm.backbone_fingerprint == own.arm.backbone_fingerprint
+            ),
+            None,
+        )
 
     @cached_property
     def curves(self) -> dict[Place, Curves]:

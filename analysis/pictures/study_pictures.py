@@ -217,6 +217,9 @@ def layers_picture(evidence: Evidence) -> Picture | None:
         axes, style = panels[task], styles[label]
         for curve in cell_curves:
             tips += _draw_curve(axes, style, label, curve)
+        if (label, task) in evidence.coins:
+            run, scores = evidence.coins[label, task]
+            axes.plot(run, 100 * np.median(scores, axis=1), color=style.colour, lw=0.5)
         axes.plot(*marks[label, task], ms=7, zorder=4, **style.mark)
     share_x(panels.values())
     for task, axes in panels.items():
@@ -224,8 +227,9 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     share_height(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
-        "Lines show the median over the seeds at every exit setting, and bands show the range. Marks show the exit "
-        "setting with which the trials ran. Methods without a tunable exit have no line. All panels share one "
+        "Thick lines show the median over the seeds at every exit setting, and bands show the range. Thin lines show "
+        "the best coin toss between two fixed layers of the same models; exits help if they lie above it. Marks show "
+        "the exit setting with which the trials ran. Methods without a tunable exit have no line. All panels share one "
         f"vertical scale. Scores more than {REACH} points below the lowest mark of a panel may be cut off."
     )
     if missing := _list_without_predictions(evidence):

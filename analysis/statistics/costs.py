@@ -15,6 +15,7 @@ from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import counted
 from study.facts.record import Spent, compute_ledger, count_by_status
 from study.plans.resolved_plan import Pretraining
+from trainables.models.exit_rules import HALVED_FROM
 from trainables.runs.trial import Latency
 
 LARGEST_EXCESS = 0.2  # largest share by which rows may differ in compute without a warning
@@ -199,38 +200,44 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Compute the FLOPs per example, as the median over seeds; return None if they were not counted."""
-    counts = [latency.under_own_rule.flops for latency in list_latencies(cell)]
-    return float(np.median(counts)) if counts else None
+    """Compute the FLOPs (in millions) per dev example under the models' exit rule, as the median over seeds.
+
+    Return None if `flops_of_exits` does.
+    """
+    by_layer = flops_of_exits(cell)
+    if by_layer is None:
+        return None
+    means = [np.take_along_axis(by_layer, own.exit_layers - 1, axis=0).mean() for own in read_cell_predictions(cell)]
+    return float(np.median(means))
 
 
 def flops_of_exits(cell: Cell) -> np.ndarray | None:
     """Compute the FLOPs (in millions) of every dev example for an exit after each layer.
 
-    FLOPs are a quadratic function of the number of tokens, fitted to counts at three lengths. Older records lack these
-    counts. For older records, FLOPs are a linear function of the layers, fitted to the timed exit settings.
+    FLOPs are a quadratic function of the number of tokens. It goes through the counts at three lengths, for texts
+    below and from `HALVED_FROM` tokens separately.
 
     Returns:
-        FLOPs (layers, n), or (layers, 1) for older records; None if FLOPs or predictions are not stored.
+        FLOPs (layers, n). None if predictions or the lengths of texts are not stored, or if no text was counted on the
+        same side of `HALVED_FROM`.
 
     Raises:
         ValueError: if a predictions file is damaged.
     """
-    latencies, stored = list_latencies(cell), read_cell_predictions(cell)
-    if not latencies or not stored:
+    stored = read_cell_predictions(cell)
+    lengths = stored[0].lengths if stored else None
+    texts = next((latency.texts for latency in list_latencies(cell) if latency.texts), ())
+    if lengths is None or not texts:
         return None
-    lengths = stored[0].lengths
-    if lengths is not None and latencies[0].texts:
-        counted = {text.tokens: np.array(text.by_layer) / 1e6 for text in latencies[0].texts}
-        degree = len(counted) - 1
-        coefficients = np.polyfit([*counted], [*counted.values()], deg=degree)  # (degree + 1, layers)
-        return np.asarray((np.vander(lengths.astype(float), degree + 1) @ coefficients).T)
-    settings = [setting for latency in latencies for setting in latency.exits]
-    layers = [max(own.timings, key=lambda timing: timing.batch_size).mean_layers for own in settings]
-    if len({*layers}) < 2:
-        return None
-    line = np.polyfit(layers, [own.flops / 1e6 for own in settings], deg=1)
-    return np.asarray(np.polyval(line, np.arange(1, len(stored[0].layer_answers) + 1))[:, None])
+    found = np.empty((len(texts[0].by_layer), len(lengths)))
+    for is_long in np.unique(lengths >= HALVED_FROM):
+        counted = {text.tokens: text.by_layer for text in texts if (text.tokens >= HALVED_FROM) == is_long}
+        if not counted:
+            return None
+        rows, degree = (lengths >= HALVED_FROM) == is_long, len(counted) - 1
+        coefficients = np.polyfit([*counted], np.array([*counted.values()]) / 1e6, deg=degree)  # (degree + 1, layers)
+        found[:, rows] = (np.vander(lengths[rows].astype(float), degree + 1) @ coefficients).T
+    return found
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:

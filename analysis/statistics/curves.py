@@ -1,7 +1,8 @@
-"""Curves of score over mean layers. A table cell has one curve per model, drawn through the model's best exit settings.
+"""Compare curves of score over mean layers, or over FLOPs; a curve goes through a model's best exit settings.
 
 The settings are chosen on one half of dev and measured on the other half. Then the halves swap roles. Each number is
-the mean of the two measurements. With one set of examples, methods with many settings would score too high.
+the mean of the two measurements. With one set of examples, methods with many settings would score too high. Only the
+mean over a range of costs is compared; `budgets.py` has scores at a number of layers.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from functools import cached_property
 
 import numpy as np
 
+from analysis.statistics.exit_settings import halves
 from analysis.statistics.samples import RESAMPLES, Scored, resampled_scores
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
 from trainables.data.metrics import predictions_from_logits
 from trainables.models.exit_rules import apply_exit
-from trainables.models.fronts import ROUNDING, front_weights, pareto_places
+from trainables.models.fronts import front_weights, pareto_places
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Curves:
     """Curves of score over mean layers, one per model of a cell."""
 
     halves: tuple[tuple[Measured, ...], ...]  # (2, seeds)
-    whole: tuple[tuple[Settings, Settings], ...]  # (seeds,): all settings, and all fixed layers, on all examples
+    models: tuple[Settings, ...]  # (seeds,): all settings on all examples
 
     @property
     def fewest_layers(self) -> float:
@@ -83,12 +85,6 @@ class Curves:
         """Most mean layers at which every model has a score."""
         return min(own.most_layers for half in self.halves for own in half)
 
-    def score_at(self, mean_layers: float) -> list[float] | None:
-        """Return each model's score at `mean_layers`, or None if a model has no score there."""
-        if not self.fewest_layers - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
-            return None
-        return self._means(mean_layers, mean_layers)
-
     def over(self, fewest: float, most: float) -> Scored:
         """Compute each model's mean score between `fewest` and `most` mean layers."""
         resampled = []
@@ -98,33 +94,13 @@ class Curves:
                 for scores, measured in zip(_resampled(half, seed), half, strict=True)
             ]
             resampled.append(np.stack(means, axis=1))
-        examples = self.whole[0][0].examples.examples
-        return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
+        found = [[float(own.shares(fewest, most) @ own.scores) for own in half] for half in self.halves]
+        scores = [float(mean) for mean in np.mean(found, axis=0)]
+        return Scored(scores, np.mean(resampled, axis=0), self.models[0].examples.examples)
 
     def at_cost(self, costs: np.ndarray) -> Curves:
         """Replace the number of layers by another cost; see `Settings.at_cost`."""
-        models, fixed = zip(*self.whole, strict=True)
-        return make_curves([own.at_cost(costs) for own in models], [own.at_cost(costs) for own in fixed])
-
-    def elue(self) -> Scored:
-        """Compute the ELUE score of each model: the mean gain of its exit settings over exits at a fixed layer.
-
-        The ELUE score is (1/n) Σ (p_i - p_anchor(f_i)). Setting i has the score p_i and f_i mean layers (ElasticBERT,
-        arXiv:2110.07038, equation 1). ELUE's anchor is ElasticBERT. Our anchor is the same model with a fixed exit
-        layer. Its scores are interpolated between layers.
-        """
-        scores, resampled = [], []
-        drawn = _resampled([one for pair in self.whole for one in pair], 0)
-        for number, (settings, fixed) in enumerate(self.whole):
-            line = np.stack([np.interp(settings.mean_layers, fixed.mean_layers, u) for u in np.eye(len(fixed.answers))])
-            anchor = line.mean(axis=1)  # (layers,): weight of each fixed layer in the mean anchor
-            scores.append(float(settings.scores.mean() - fixed.scores @ anchor))
-            resampled.append(drawn[2 * number].mean(axis=1) - drawn[2 * number + 1] @ anchor)
-        return Scored(scores, np.stack(resampled, axis=1), self.whole[0][0].examples.examples)
-
-    def _means(self, fewest: float, most: float) -> list[float]:
-        found = [[float(own.shares(fewest, most) @ own.scores) for own in half] for half in self.halves]
-        return [float(mean) for mean in np.mean(found, axis=0)]
+        return make_curves([own.at_cost(costs) for own in self.models])
 
 
 def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
@@ -150,33 +126,18 @@ def read_curves(cell: Cell) -> Curves | None:
     models = [settings for own in stored if (settings := swept_settings(own)) is not None]
     if len(models) < len(stored):
         return None
-    return make_curves(models, [_fixed_layers(own) for own in stored])
+    return make_curves(models)
 
 
-def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
-    """Make one curve per seed; all settings must be evaluated on the same examples.
-
-    Args:
-        models: for each seed, the exit settings of its model.
-        fixed: for each seed, the settings that let all examples exit at one layer.
-    """
+def make_curves(models: Sequence[Settings]) -> Curves:
+    """Make one curve per seed, through the exit settings of each seed's model, all evaluated on the same examples."""
     one, two = halves(models[0].examples.split)
     chosen_and_measured = ((one, two), (two, one))
     measured = tuple(
         tuple(_measure(own.of(choosing), own.of(measuring)) for own in models)
         for choosing, measuring in chosen_and_measured
     )
-    return Curves(measured, tuple(zip(models, fixed, strict=True)))
-
-
-def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split each dev split into random halves, with a fixed seed; return the indices of both halves."""
-    rng = np.random.default_rng(0)
-    in_first = np.zeros(len(split), dtype=bool)
-    for name in np.unique(split):
-        rows = rng.permutation(np.flatnonzero(split == name))
-        in_first[rows[: (len(rows) + 1) // 2]] = True
-    return np.flatnonzero(in_first), np.flatnonzero(~in_first)
+    return Curves(measured, tuple(models))
 
 
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
@@ -190,7 +151,7 @@ def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[f
     by_task: dict[str, list[Curves]] = {}
     for (_, task), own in curves.items():
         by_task.setdefault(task, []).append(own)
-    several = {task: own for task, own in by_task.items() if len(own) > 1 and min(len(one.whole) for one in own) > 1}
+    several = {task: own for task, own in by_task.items() if len(own) > 1 and min(len(one.models) for one in own) > 1}
     return {task: (low, high) for task, own in several.items() for low, high in [common_range(own)] if low < high}
 
 
@@ -218,12 +179,6 @@ def swept_settings(predictions: Predictions) -> Settings | None:
         np.stack([*predictions.answers, *answers]),
         np.stack([*predictions.exit_layers, *(result.exit_layer for result in results)]),
     )
-
-
-def _fixed_layers(predictions: Predictions) -> Settings:
-    answers = predictions.layer_answers
-    layers = np.arange(1, len(answers) + 1)[:, None]
-    return Settings(predictions, answers, np.broadcast_to(layers, answers.shape))
 
 
 def _measure(choosing: Settings, measuring: Settings) -> Measured:

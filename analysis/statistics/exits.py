@@ -2,23 +2,24 @@
 
 `read_exits` reads the layers at which examples exit. It also reads mean layers and scores at other exit settings.
 `read_rules` applies other exit rules to the same models. `read_guarantees` finds safe exit settings, at which few
-examples lose the right answer. `curves.py` compares scores at equal numbers of layers.
+examples lose the right answer. `gains.py` measures whether exits tell easy examples from hard ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
+from analysis.statistics.exit_settings import list_all_settings
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import list_rules
-from trainables.models.exit_rules import ExitRule, apply_exit, read_setting
+from trainables.models.exit_rules import ExitRule, apply_exit, read_setting, with_setting
 from trainables.models.safe_exits import EvaluatedSettings, evaluate_settings, find_safe_setting
 
 RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the right answer
@@ -124,6 +125,19 @@ def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
     others = [rule for rule in list_rules(layers, labels) if rule.name not in swept]
     by_kind = [list(settings) for _, settings in groupby(others, key=lambda rule: rule.name)]
     return (*exits.sweeps, *(_applied(settings, stored) for settings in by_kind))
+
+
+def find_rule(sweep: Sweep, place: int, stored: Sequence[Predictions]) -> ExitRule | None:
+    """Return the exit rule at index `place` of a sweep, or None if this package does not define the rule.
+
+    Args:
+        stored: predictions of the models of the sweep.
+    """
+    for rule in list_all_settings(stored):
+        if rule is not None and rule.name == sweep.rule and rule.field is not None:
+            value = getattr(rule, rule.field)
+            return with_setting(rule, {rule.field: type(value)(sweep.settings[place])})
+    return None
 
 
 def _applied(settings: list[ExitRule], stored: list[Predictions]) -> Sweep:

@@ -7,8 +7,9 @@ the whole dev set. Scores on the dev set itself come from `trainables.data.metri
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from trainables.data.tasks import Task
 RESAMPLES = 1_000
 CORRELATIONS = {"matthews", "pearson", "spearman"}  # metrics whose lowest value is -1; other metrics start at 0
 _WEIGHTS_AT_ONCE = 4_000_000
+_ROUNDED = 1e-12  # a variance below this share of the mean square is a rounding error
 
 Place = tuple[str, str]  # row label, task
 
@@ -195,16 +197,24 @@ def resampled_scores(
     """
     per_split = []
     for number, name in enumerate(np.unique(splits)):
-        rng = np.random.default_rng(seed + number)
         chosen, split_labels = predictions[:, splits == name], labels[splits == name]
-        n = len(split_labels)
-        step = max(1, _WEIGHTS_AT_ONCE // n)
-        parts = [
-            weighted_scores(task, _draw_weights(rng, min(step, resamples - start), n), chosen, split_labels)
-            for start in range(0, resamples, step)
-        ]
-        per_split.append(np.concatenate(parts))
+        score = functools.partial(weighted_scores, task, predictions=chosen, labels=split_labels)
+        per_split.append(over_resamples(score, len(split_labels), resamples=resamples, seed=seed + number))
     return np.asarray(np.mean(per_split, axis=0))
+
+
+def over_resamples(
+    score: Callable[[np.ndarray], np.ndarray], num_examples: int, *, resamples: int, seed: int
+) -> np.ndarray:
+    """Call `score` on resamples of one dev split, in groups that fit into memory; return all results.
+
+    Args:
+        score: maps weights (resamples, n) to results with one row per resample. A weight says how often a resample
+            contains an example.
+    """
+    rng, step = np.random.default_rng(seed), max(1, _WEIGHTS_AT_ONCE // num_examples)
+    sizes = (min(step, resamples - start) for start in range(0, resamples, step))
+    return np.concatenate([score(_draw_weights(rng, size, num_examples)) for size in sizes])
 
 
 def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
@@ -218,65 +228,100 @@ def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, la
 
     A row of `weights` (resamples, n) has the weights of the examples in one resample.
     """
-    names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
-    return np.asarray(np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0))
+    scores = []
+    for metric in metrics_of_split(task):
+        values = metric.list_values(metric.rank(predictions), metric.rank(labels[None])[0])
+        scores.append(metric.compute(*(weighted_means(weights, own) for own in values)))
+    return np.asarray(np.mean(scores, axis=0))
 
 
-def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> tuple[np.ndarray, ...]:
-    """Compute the weighted shares of true positives, predicted positives and labelled positives of class `of`."""
-    hits = _means(weights, (predictions == of) & (labels == of))
-    return hits, _means(weights, predictions == of), _means(weights, labels[None] == of)
-
-
-def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    hits, predicted, actual = _counts(weights, predictions, labels)
-    return _ratio(2 * hits, predicted + actual)
-
-
-def _macro_f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute macro F1 for each resample, over the classes among its labels and predictions."""
-    classes = np.union1d(predictions, labels)
-    counts = [_counts(weights, predictions, labels, of=one) for one in classes]
-    hits = np.stack([own for own, _, _ in counts])  # (classes, resamples, models)
-    either = np.stack([predicted + actual for _, predicted, actual in counts])
-    return _ratio(_ratio(2 * hits, either).sum(axis=0), (either > 0).sum(axis=0))
-
-
-def _matthews(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    hits, predicted, actual = _counts(weights, predictions, labels)
-    return _ratio(hits - predicted * actual, np.sqrt(predicted * (1 - predicted) * actual * (1 - actual)))
-
-
-def _pearson(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    x, y = predictions.astype(float), labels.astype(float)  # float32 scores have only 24 bits
-    x, y = x - x.mean(axis=1, keepdims=True), y - y.mean()
-    mean_x, mean_y = _means(weights, x), _means(weights, y[None])
-    covariance = _means(weights, x * y) - mean_x * mean_y
-    variances = (_means(weights, x**2) - mean_x**2) * (_means(weights, y[None] ** 2) - mean_y**2)
-    return _ratio(covariance, np.sqrt(np.maximum(variances, 0)))
-
-
-def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    from scipy.stats import rankdata  # takes a second to import
-
-    return _pearson(weights, rankdata(predictions, axis=1), rankdata(labels))
-
-
-def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+def weighted_means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Average `values` (models, n) over each resample; return means (resamples, models)."""
     return np.asarray(weights @ values.T.astype(float) / values.shape[1])
 
 
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True)
+class Metric:
+    """A metric that is a function of weighted means over the examples of a dev split.
+
+    The means of a random answer are the expected means. So the score of answers that are drawn at random, such as
+    those of a coin toss between two layers, follows from the means of both layers.
+    """
+
+    # maps predictions (models, n) and labels (n,) to arrays (models, n), or (1, n) if all models have the same values
+    list_values: Callable[[np.ndarray, np.ndarray], list[np.ndarray]]
+    compute: Callable[..., np.ndarray]  # maps the means of these values to the metric
+    is_of_ranks: bool = False  # whether predictions and labels are replaced by their ranks first
+
+    def rank(self, numbers: np.ndarray) -> np.ndarray:
+        """Replace each row of `numbers` (models, n) by its ranks if the metric is one of ranks."""
+        if not self.is_of_ranks:
+            return numbers
+        from scipy.stats import rankdata  # takes a second to import
+
+        return np.asarray(rankdata(numbers, axis=1))
+
+
+def metrics_of_split(task: Task) -> list[Metric]:
+    """List the metrics of one dev split; their mean is the task's score on this split."""
+    return [_METRICS[name] for name in (("accuracy",) if len(task.dev_splits) > 1 else task.metrics)]
+
+
+def _list_hits(predictions: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+    return [predictions == labels]
+
+
+def _list_counts(predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> list[np.ndarray]:
+    """Mark the true positives, predicted positives and labelled positives of class `of`."""
+    return [(predictions == of) & (labels == of), predictions == of, labels[None] == of]
+
+
+def _list_counts_of_classes(predictions: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+    """List the counts of each class that occurs among the labels and predictions."""
+    return [counts for one in np.union1d(predictions, labels) for counts in _list_counts(predictions, labels, one)]
+
+
+def _list_moments(predictions: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+    x, y = predictions.astype(float), labels.astype(float)  # float32 scores have only 24 bits
+    x, y = x - y.mean(), y[None] - y.mean()  # smaller numbers lose fewer digits
+    return [x, y, x * y, x**2, y**2]
+
+
+def _accuracy(hits: np.ndarray) -> np.ndarray:
+    return hits
+
+
+def _f1(hits: np.ndarray, predicted: np.ndarray, actual: np.ndarray) -> np.ndarray:
+    return ratio(2 * hits, predicted + actual)
+
+
+def _macro_f1(*counts: np.ndarray) -> np.ndarray:
+    """Compute macro F1 from the counts of all classes, over the classes with a label or a prediction."""
+    hits, either = np.stack(counts[::3]), np.stack(counts[1::3]) + np.stack(counts[2::3])
+    return ratio(ratio(2 * hits, either).sum(axis=0), (either > 0).sum(axis=0))
+
+
+def _matthews(hits: np.ndarray, predicted: np.ndarray, actual: np.ndarray) -> np.ndarray:
+    return ratio(hits - predicted * actual, np.sqrt(predicted * (1 - predicted) * actual * (1 - actual)))
+
+
+def _pearson(x: np.ndarray, y: np.ndarray, xy: np.ndarray, xx: np.ndarray, yy: np.ndarray) -> np.ndarray:
+    variances = [
+        np.where(square - mean**2 > _ROUNDED * square, square - mean**2, 0) for mean, square in ((x, xx), (y, yy))
+    ]
+    return ratio(xy - x * y, np.sqrt(variances[0] * variances[1]))
+
+
+def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Divide `above` by `below`; return 0 where `below` is 0, as the metrics in `trainables.data.metrics` do."""
     return np.asarray(np.divide(above, below, out=np.zeros_like(above), where=below > 0))
 
 
 _METRICS = {
-    "accuracy": lambda weights, predictions, labels: _means(weights, predictions == labels),
-    "f1": _f1,
-    "f1_macro": _macro_f1,
-    "matthews": _matthews,
-    "pearson": _pearson,
-    "spearman": _spearman,
+    "accuracy": Metric(_list_hits, _accuracy),
+    "f1": Metric(_list_counts, _f1),
+    "f1_macro": Metric(_list_counts_of_classes, _macro_f1),
+    "matthews": Metric(_list_counts, _matthews),
+    "pearson": Metric(_list_moments, _pearson),
+    "spearman": Metric(_list_moments, _pearson, is_of_ranks=True),
 }

@@ -108,11 +108,11 @@ def test_measured_time_is_relative_to_the_baseline_for_the_layers_that_dev_runs(
     write_tables([write_study(tmp_path, records)], tmp_path)
     own, baseline = read_table(tmp_path / "exits.csv")
     assert [own[f"time_ratio_{size}"] for size in (1, 32)] == ["0.33"] * 2 and baseline["time_ratio_1"] == "1.00"
-    assert own["megaflops"] == "600"
+    assert own["megaflops"] == ""  # without counts of single texts there is no number
     assert "divided by that of albert, in batches of 1 and 32 on A Processor" in (tmp_path / "exits.md").read_text()
 
 
 def test_where_nothing_was_timed_nothing_is_said_of_time(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
     (row,) = read_table(tmp_path / "exits.csv")
-    assert row["time_ratio_1"] == "" and "Time:" not in (tmp_path / "exits.md").read_text()
+    assert row["time_ratio"] == "" and "time" not in (tmp_path / "exits.md").read_text()

@@ -1,5 +1,7 @@
 """python -m pytest tests/analysis/test_exits.py"""
 
+import re
+
 import numpy as np
 import pytest
 from helpers.made_studies import record, rows_in, store_predictions, write_study
@@ -7,11 +9,13 @@ from helpers.swept_studies import swept_study
 
 from analysis.layouts.cost_tables import exit_rules_table, exit_settings_table, exits_table
 from analysis.layouts.evidence import gather
+from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.exits import Sweep, read_exits
+from analysis.statistics.gains import measure_gains
 from analysis.studies.cells import read_cell
 from analysis.studies.load import load_study
-from analysis.studies.stored_predictions import read_predictions
-from trainables.models.answer_rules import Entropy
+from analysis.studies.stored_predictions import read_cell_predictions, read_predictions
+from trainables.models.answer_rules import Entropy, FixedLayer
 from trainables.models.exit_rules import apply_exit
 from trainables.models.fronts import front_weights, pareto_places
 
@@ -123,8 +127,10 @@ def test_every_exit_setting_has_its_score_layers_and_speed_up(tmp_path):
     sweep = evidence.exits["pabee", "rte"].sweeps[0]
     number = sweep.settings.tolist().index(3.0)
     layers = float(np.median(sweep.mean_layers[:, number]))
+    coins = evidence.score_coins(("pabee", "rte"), sweep.mean_layers[None, :, number])
     assert lines["pabee/rte, patience 3"] == {
         "score": f"{100 * np.median(sweep.scores[:, number]):.1f}",
+        "coin": f"{100 * np.median(coins):.1f}",
         "mean_layers": f"{layers:.2f}",
         "speed_up": f"{12 / layers:.2f}",
     }
@@ -153,25 +159,26 @@ def test_every_rule_is_read_from_the_outputs_of_all_seeds(evidence):
         assert entropy.scores[seed, place] == np.mean(result.logits.argmax(1) == stored.labels)
 
 
-def test_scores_of_the_fixed_layer_are_those_of_its_classifier(evidence):
-    entries = next(line.entries for line in exits_table(evidence).lines if line.label == "pabee/rte")
-    cell = evidence.cells_by_place["pabee", "rte"]
-    stored = [read_predictions(cell.find_study(record), record) for record in cell.records]
-    scores = [100 * np.mean(own.layer_answers[5] == own.labels) for own in stored]
-    expected = {"": np.median(scores), "_low": min(scores), "_high": max(scores)}
-    assert entries["fixed_at_half"].values == pytest.approx(expected)
-
-
-def test_rules_stand_near_three_shares_of_the_layers_and_the_sidecar_has_all_settings(evidence):
+def test_rules_have_gains_near_three_shares_of_the_layers_and_the_sidecar_has_all_settings(evidence):
     table = exit_rules_table(evidence)
     lines = {line.label: line.entries for line in table.lines}
-    fixed = next(sweep for sweep in evidence.rules["pabee", "rte"] if sweep.rule == "fixed")
-    score = 100 * np.median(fixed.scores[:, 5])
-    assert lines["pabee/rte, fixed"]["at_50"].text == f"{score:.1f} at 6.0 (6)"
+    stored = read_cell_predictions(evidence.cells_by_place["pabee", "rte"])
+    (gain,) = measure_gains(stored, [apply_setting(FixedLayer(6), stored)])
+    entry = lines["pabee/rte, fixed"]["at_50"]
+    assert entry.text.endswith(" at 6.0") and entry.numbers["_setting"] == "6"
+    assert [entry.values[name] for name in ("", "_low", "_high")] == pytest.approx(
+        [100 * gain.mean, 100 * gain.interval.low, 100 * gain.interval.high]
+    )
     assert lines["pabee/rte, fixed"]["at_25"].numbers["_layers"] == "3.0"
     assert len(table.lines) == 7 + 2 + 8 + 2 and "STS-B: the labels are scores" in table.notes[0]
     rows = [one for one in table.sidecar["rules"] if (one["row"], one["task"], one["rule"]) == ("pabee", "rte", "beem")]
     assert len(rows[0]["settings"]) == 11 and np.shape(rows[0]["scores"]) == (5, 11)
+
+
+def test_exits_table_has_six_columns_and_four_sentences(evidence):
+    table = exits_table(evidence)
+    assert list(table.columns) == ["mean_layers", "gain", "fewest_layers", "megaflops", "time_ratio", "difference"]
+    assert len(re.findall(r"\.(?: |$)", table.caption)) <= 4
 
 
 def test_rule_without_a_setting_near_a_share_has_a_gap_there():
@@ -188,5 +195,7 @@ def test_rule_of_an_included_method_joins_sweeps_fronts_and_tables(tmp_path):
     assert [sweep.rule for sweep in made.exits["pabee", "rte"].sweeps] == ["margin"]
     assert [sweep.rule for sweep in made.rules["pabee", "rte"]][:3] == ["margin", "fixed", "patience"]
     assert ("pabee", "rte") not in made.curves  # whose answers only that method knows
-    assert "pabee/rte, margin" in [line.label for line in exit_rules_table(made).lines]
+    margin = next(line for line in exit_rules_table(made).lines if line.label == "pabee/rte, margin")
+    assert {entry.text for entry in margin.entries.values()} == {"–"}
+    assert ("pabee", "rte") in made.gains  # its own answers are stored
     assert "pabee/rte, patience 3" in [line.label for line in exit_settings_table(made).lines]

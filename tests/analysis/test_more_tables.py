@@ -117,15 +117,15 @@ def test_exits_have_layers_time_and_difference_beside_the_baseline(tmp_path):
             record(method, "rte", 0.7, seed=42 + i, mean_layers=ran, latency=latency) for i, ran in enumerate(own)
         ]
     entries = line(tables_of(write_study(tmp_path, records))["exits"], "palbert/rte")
-    assert entries["mean_layers"].text == "1.00 (1.00 to 5.33)"
-    assert entries["mean_layers"].numbers == {"": "1.00", "_low": "1.00", "_high": "5.33"}
-    assert (entries["time_ratio_1"].text, entries["megaflops"].text) == ("0.04", "600")
+    assert entries["mean_layers"].text == "1.00 of 12"
+    assert entries["mean_layers"].numbers == {"": "1.00", "_low": "1.00", "_high": "5.33", "_of": "12"}
+    assert (entries["time_ratio"].text, entries["megaflops"].text) == ("0.04 / 0.04", "–")  # no text was counted
 
 
-def test_exits_have_scores_at_half_the_layers_and_the_tested_difference(swept):
+def test_exits_have_a_gain_and_the_tested_difference(swept):
     entries = line(swept["exits"], "palbert/rte")
     assert entries["difference"].values == line(swept["comparisons"], "palbert - albert, RTE")["difference"].values
-    assert "score_at_half" in entries and "score_at_half" not in line(swept["exits"], "albert/rte")
+    assert "gain" in entries and "gain" not in line(swept["exits"], "albert/rte")
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def panel(picture, title):
 
 
 def lines(axes, style, *, marked):
-    """The x and y of the lines in a row's colour: those that are a mark, or those that are a line."""
-    own = [line for line in axes.get_lines() if line.get_color() == style.colour]
+    """The x and y of the lines in a row's colour: those that are a mark, or those that are a line, but for coins."""
+    own = [line for line in axes.get_lines() if line.get_color() == style.colour and line.get_linewidth() > 0.5]
     return [line.get_xydata() for line in own if (line.get_linestyle() == "None") == marked]
 
 
@@ -98,6 +98,16 @@ def test_curve_is_the_median_over_seeds_within_a_band_from_the_lowest_to_the_hig
     assert curve[:, 1].tolist() == pytest.approx(100 * np.median(sweep.scores, axis=0))
     bands = [band.get_paths()[0].vertices[:, 1] for band in axes.collections]
     assert any(set(band) >= {*(100 * sweep.scores.min(axis=0)), *(100 * sweep.scores.max(axis=0))} for band in bands)
+
+
+def test_a_thin_line_shows_the_best_coins_of_the_same_models(evidence, styles):
+    picture = layers_picture(evidence)
+    axes = panel(picture, "RTE")
+    thin = {line.get_color(): line.get_xydata() for line in axes.get_lines() if line.get_linewidth() == 0.5}
+    assert set(thin) == {styles[row.label].colour for row in evidence.rows if row.label != "albert"}
+    coins = evidence.score_coins(("palbert", "rte"), np.full((1, 5), 6.5))
+    assert [6.5, pytest.approx(100 * np.median(coins))] in thin[styles["palbert"].colour].tolist()
+    assert "Thin lines show the best coin toss" in picture.caption
 
 
 def test_a_point_is_as_high_in_every_panel_and_the_layers_are_shared(evidence):
@@ -324,6 +334,6 @@ def test_pictures_have_the_width_of_a_column_or_a_page(drawn):
 def test_nine_tasks_fit_on_a_printed_page_with_text_of_seven_points(evidence, draw):
     own = {label: evidence.exits[label, "rte"] for label in METHODS}
     exits = {(label, task): own[label] for task in TRAINABLE_TASKS for label in METHODS}
-    width, height = draw(given(evidence, exits=exits)).figure.get_size_inches()
+    width, height = draw(given(evidence, exits=exits, coins={})).figure.get_size_inches()
     shrunk = min(1.0, 7.2 / width)  # to the width of A4 within margins
     assert 9 * shrunk >= 7 and height * shrunk <= 10.6

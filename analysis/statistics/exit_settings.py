@@ -1,0 +1,62 @@
+"""Exit settings of the models of a table cell: what the models answer, and where examples exit, under one setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.studies.stored_predictions import Predictions
+from trainables.data.metrics import predictions_from_logits
+from trainables.models.answer_rules import list_rules
+from trainables.models.exit_rules import ExitRule, apply_exit, describe_rule
+
+
+@dataclass(frozen=True)
+class ExitSetting:
+    """Answers and exit layers of every seed's model under one exit setting.
+
+    If the exit is random, there are several draws.
+    """
+
+    name: str  # "patience 3"; "own" for the setting with which the trials ran
+    answers: tuple[np.ndarray, ...]  # for each seed, (draws, n) classes or scores
+    exit_layers: tuple[np.ndarray, ...]  # for each seed, (draws, n), from 1
+
+    @property
+    def mean_layers(self) -> list[float]:
+        """Mean layers per example of each seed's model."""
+        return [float(layers.mean()) for layers in self.exit_layers]
+
+
+def apply_setting(rule: ExitRule | None, stored: Sequence[Predictions]) -> ExitSetting:
+    """Apply an exit rule to the stored layer outputs of every seed; None means the setting of the trials."""
+    if rule is None:
+        return ExitSetting("own", tuple(one.answers for one in stored), tuple(one.exit_layers for one in stored))
+    results = [apply_exit(rule, one.outputs) for one in stored]
+    answers = (
+        predictions_from_logits(one.task, result.logits)[None] for one, result in zip(stored, results, strict=True)
+    )
+    return ExitSetting(describe_rule(rule), tuple(answers), tuple(result.exit_layer[None] for result in results))
+
+
+def list_own_settings(stored: Sequence[Predictions]) -> list[ExitRule | None]:
+    """List the setting of the trials (None) and all swept settings whose exit rule this package defines."""
+    return [None, *(rule for rule in stored[0].sweep_rules if rule is not None)]
+
+
+def list_all_settings(stored: Sequence[Predictions]) -> list[ExitRule | None]:
+    """List the settings of `list_own_settings`, and every setting of the exit rules that need only layer answers."""
+    layers, _, labels = stored[0].outputs.logits.shape
+    return list(dict.fromkeys([*list_own_settings(stored), *list_rules(layers, labels)]))
+
+
+def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Split each dev split into random halves, with a fixed seed; return the indices of both halves."""
+    rng = np.random.default_rng(0)
+    in_first = np.zeros(len(split), dtype=bool)
+    for name in np.unique(split):
+        rows = rng.permutation(np.flatnonzero(split == name))
+        in_first[rows[: (len(rows) + 1) // 2]] = True
+    return np.flatnonzero(in_first), np.flatnonzero(~in_first)

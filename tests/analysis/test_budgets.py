@@ -1,0 +1,142 @@
+"""The best setting within a number of layers, and the cheapest that keeps a score: tests/analysis/test_budgets.py"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.places import ROOT
+from helpers.swept_studies import swept_study
+
+from analysis.layouts.cost_tables import exits_table
+from analysis.layouts.evidence import gather
+from analysis.layouts.rendering import render
+from analysis.statistics.budgets import MOST_LOST, evaluate_on_halves, read_saving
+from analysis.statistics.exit_settings import halves, list_all_settings, list_own_settings
+from analysis.studies.load import load_study
+from analysis.studies.stored_predictions import read_cell_predictions
+from trainables.models.answer_rules import FixedLayer, list_rules
+from trainables.models.exit_rules import Threshold, apply_exit
+
+KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu"
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return {task: gather([load_study(KEPT / f"cpu-{task}")]).cells_by_place for task in ("cola", "sst2")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "s"
+    return gather([load_study(swept_study(folder, ["albert", "palbert", "pondernet"], ["rte"]))])
+
+
+def test_every_setting_of_palbert_within_four_layers_scores_nothing_on_cola(kept):
+    stored = read_cell_predictions(kept["cola"]["palbert", "cola"])
+    settings = evaluate_on_halves(stored, list_own_settings(stored))
+    chosen = settings.best_within(4)
+    assert chosen.scores == [0.0] * 10 and max(chosen.mean_layers) <= 4
+    assert np.mean(settings.best_within(5).scores) == pytest.approx(0.309, abs=0.0005)
+
+
+@pytest.mark.parametrize("most_layers", [3, 4, 5])
+def test_setting_within_a_budget_is_the_best_of_the_other_half(kept, most_layers):
+    """A plain writing for PonderNet on SST-2, whose metric is accuracy."""
+    stored = read_cell_predictions(kept["sst2"]["pondernet", "sst2"])
+    parts = halves(stored[0].split)
+    points = []  # for each setting, layers and right answers of every model, (seeds, n)
+    for rule in list_own_settings(stored):
+        results = [(one.exit_layers[0], one.answers[0]) for one in stored]
+        if rule is not None:
+            applied = [apply_exit(rule, one.outputs) for one in stored]
+            results = [(result.exit_layer, result.logits.argmax(axis=1)) for result in applied]
+        points.append(
+            (np.array([one for one, _ in results]), np.array([two for _, two in results]) == stored[0].labels)
+        )
+    right = []
+    for choosing, measuring in (parts, parts[::-1]):
+        allowed = [own for own in points if own[0][:, choosing].mean() <= most_layers]
+        best = max(allowed, key=lambda own: own[1][:, choosing].mean())
+        right.append(best[1][:, measuring].sum(axis=1))
+    found = evaluate_on_halves(stored, list_own_settings(stored)).best_within(most_layers)
+    assert found.scores == pytest.approx(np.sum(right, axis=0) / len(stored[0].labels))
+
+
+def test_no_setting_within_a_budget_is_no_score(kept):
+    stored = read_cell_predictions(kept["cola"]["pabee", "cola"])
+    settings = evaluate_on_halves(stored, list_own_settings(stored))
+    assert settings.best_within(1.9) is None and settings.best_within(2.0) is not None  # with patience 1
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "own", "of_all"),
+    [
+        ("palbert", "cola", 5.0, 5.0),
+        ("palbert", "sst2", 4.5, 4.0),
+        ("pabee", "cola", 4.5, 4.0),
+        ("pabee", "sst2", 4.9, 4.0),
+        ("pondernet", "cola", None, None),
+        ("pondernet", "sst2", None, None),
+    ],
+)
+def test_fewest_layers_of_the_kept_studies_within_one_point_of_albert(kept, method, task, own, of_all):
+    saving = read_saving(kept[task][method, task], kept[task]["albert", task])
+    assert saving.reference == "albert with all layers"
+    assert saving.reference_score == pytest.approx(np.mean(kept[task]["albert", task].scores))
+    layers = [chosen and float(np.mean(chosen.mean_layers)) for chosen in (saving.own, saving.of_all)]
+    assert [number and round(number, 1) for number in layers] == [own, of_all]
+
+
+def test_cheapest_setting_is_chosen_on_one_half_and_measured_on_the_other(made):
+    stored = read_cell_predictions(made.cells_by_place["palbert", "rte"])
+    plain = read_cell_predictions(made.cells_by_place["albert", "rte"])
+    saving, parts = made.savings["palbert", "rte"], halves(stored[0].split)
+    rules = [rule for rule in list_own_settings(stored) if rule is not None]
+    answers = [[apply_exit(rule, one.outputs) for one in stored] for rule in rules]
+    layers, names = np.zeros((len(stored), len(stored[0].labels))), []
+    for choosing, measuring in (parts, parts[::-1]):
+        least = np.mean([np.mean((one.answers[0] == one.labels)[choosing]) for one in plain]) - MOST_LOST
+        right = [
+            np.mean([(own.logits.argmax(1) == one.labels)[choosing] for own, one in zip(of_rule, stored, strict=True)])
+            for of_rule in answers
+        ]
+        costs = [np.mean([own.exit_layer[choosing] for own in of_rule]) for of_rule in answers]
+        keeping = [number for number in range(len(rules)) if right[number] >= least - 1e-9]
+        if not keeping:
+            assert saving.own is None
+            return
+        best = min(keeping, key=costs.__getitem__)
+        names.append(rules[best])
+        for seed, own in enumerate(answers[best]):
+            layers[seed, measuring] = own.exit_layer[measuring]
+    assert saving.own.mean_layers == pytest.approx(layers.mean(axis=1).tolist())
+
+
+def test_without_a_plain_model_the_last_layer_of_the_same_models_is_kept(made):
+    cell = made.cells_by_place["pondernet", "rte"]
+    stored = read_cell_predictions(cell)
+    saving = read_saving(cell, None)
+    assert saving.reference == "the same models with all layers"
+    last = [np.mean(one.layer_answers[-1] == one.labels) for one in stored]
+    assert saving.reference_score == pytest.approx(np.mean(last))
+    assert np.mean(saving.of_all.mean_layers) <= np.mean(saving.own.mean_layers) + 1  # more rules, on noisy halves
+
+
+def test_all_settings_are_the_own_ones_and_every_rule_of_layer_answers(made):
+    stored = read_cell_predictions(made.cells_by_place["palbert", "rte"])
+    rules = list_all_settings(stored)
+    assert rules[0] is None and Threshold(0.5) in rules and FixedLayer(12) in rules
+    assert len(rules) == len(set(rules)) == 1 + 20 + len(list_rules(12, 2))
+
+
+def test_table_prints_a_dash_where_no_setting_keeps_the_score():
+    evidence = gather([load_study(KEPT / "cpu-cola")])
+    table = exits_table(evidence)
+    lines = {line.label: line.entries for line in table.lines}
+    assert lines["pondernet/cola"]["fewest_layers"].text == "- / -"
+    assert lines["pabee/cola"]["fewest_layers"].numbers["_own"] == "4.5"
+    assert "fewest_layers" not in lines["albert/cola"]
+    rows = {row.split(",")[0]: row for row in render(table, "csv").splitlines()}
+    assert "fewest_layers_own,fewest_layers_own_difference,fewest_layers_any" in next(iter(rows.values()))
+    (pabee,) = [one for one in table.sidecar["savings"] if one["row"] == "pabee"]
+    assert pabee["any"]["settings"] == ("fixed 4", "fixed 4")

@@ -1,0 +1,250 @@
+"""The gain of exits, against a plain writing and against tosses: pytest tests/analysis/test_gains.py"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import pytest
+from helpers.places import ROOT
+from helpers.swept_studies import swept_study
+
+from analysis.layouts.cost_tables import exits_table
+from analysis.layouts.evidence import Evidence, gather
+from analysis.statistics.exit_settings import ExitSetting, apply_setting, halves
+from analysis.statistics.gains import can_measure, measure_gains, score_coins
+from analysis.studies.load import load_study
+from analysis.studies.stored_predictions import Predictions, predictions_from, read_cell_predictions
+from trainables.data.metrics import compute_metrics, score
+from trainables.data.tasks import TASKS
+from trainables.models.answer_rules import FixedLayer
+
+KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu"
+
+
+@cache
+def kept(task: str) -> Evidence:
+    return gather([load_study(KEPT / f"cpu-{task}")])
+
+
+@cache
+def stored_of(method: str, task: str) -> list[Predictions]:
+    return read_cell_predictions(kept(task).cells_by_place[method, task])
+
+
+# A second, plain writing: confusion counts of one model at a time, without halves.
+
+
+def plain_score(task: str, counts: np.ndarray) -> float:
+    """Matthews' correlation or accuracy from counts [label][answer]."""
+    (true_negative, false_positive), (false_negative, true_positive) = counts
+    if task == "sst2":
+        return (true_positive + true_negative) / counts.sum()
+    below = (true_positive + false_positive) * (true_positive + false_negative)
+    below *= (true_negative + false_positive) * (true_negative + false_negative)
+    return (true_positive * true_negative - false_positive * false_negative) / below**0.5 if below else 0.0
+
+
+def count(labels: np.ndarray, answers: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.array([[weights[(labels == one) & (answers == two)].sum() for two in (0, 1)] for one in (0, 1)])
+
+
+def plain_gains(
+    model: Predictions, task: str, weights: np.ndarray | None = None, *, neighbours_only: bool = False
+) -> list[float]:
+    """The gain of the own exit against both neighbouring layers, and against the best coin."""
+    weights = np.ones(len(model.labels)) if weights is None else weights
+    own = np.mean([plain_score(task, count(model.labels, draw, weights)) for draw in model.answers])
+    mean = float((weights * model.exit_layers.mean(axis=0)).sum() / weights.sum())
+    depth = len(model.layer_answers)
+    neighbours = (min(int(mean), depth - 1), min(int(mean), depth - 1) + 1)
+    pairs = [neighbours] if neighbours_only else [neighbours, *combinations(range(1, depth + 1), 2)]
+    coins = [
+        plain_score(
+            task,
+            (high - mean) / (high - low) * count(model.labels, model.layer_answers[low - 1], weights)
+            + (mean - low) / (high - low) * count(model.labels, model.layer_answers[high - 1], weights),
+        )
+        for low, high in pairs
+        if low <= mean <= high
+    ]
+    return [own - coins[0], own - max(coins)]
+
+
+GAINS = [  # points, against the neighbours and against the best coin; 95 % interval against the neighbours
+    ("palbert", "cola", 0.00, 0.00, (0.0, 0.0)),
+    ("palbert", "sst2", 0.04, -0.02, (-0.3, 0.4)),
+    ("pabee", "cola", 0.08, 0.06, (-0.4, 0.5)),
+    ("pabee", "sst2", -0.52, -0.54, (-1.0, 0.0)),
+    ("pondernet", "cola", -1.43, -1.89, (-3.3, 0.4)),
+    ("pondernet", "sst2", -3.64, -3.77, (-4.1, -3.2)),
+]
+
+
+@pytest.mark.parametrize(("method", "task", "neighbours", "best", "interval"), GAINS)
+def test_kept_gains_are_those_of_a_plain_writing(method, task, neighbours, best, interval):
+    stored = stored_of(method, task)
+    plain = 100 * np.array([plain_gains(model, task) for model in stored])
+    assert plain.mean(axis=0) == pytest.approx([neighbours, best], abs=0.006)
+    (gain,) = measure_gains(stored, [apply_setting(None, stored)])
+    low, high = sorted((neighbours, best))
+    assert low - 0.15 <= 100 * gain.mean <= high + 0.15
+    assert (100 * gain.interval.low, 100 * gain.interval.high) == pytest.approx(interval, abs=0.15)
+
+
+@pytest.mark.parametrize(("method", "task", "interval"), [(one[0], one[1], one[4]) for one in GAINS if any(one[4])])
+def test_interval_adds_the_variances_over_seeds_and_examples(method, task, interval):
+    """A plain bootstrap of the examples; what seeds and examples share is in both variances, and is taken off once."""
+    stored, rng = stored_of(method, task), np.random.default_rng(0)
+    n, seeds = len(stored[0].labels), len(stored)
+    gains = 100 * np.array([plain_gains(model, task)[0] for model in stored])
+    draws = (np.bincount(rng.integers(n, size=n), minlength=n).astype(float) for _ in range(80))
+    resampled = np.array(
+        [[100 * plain_gains(model, task, drawn, neighbours_only=True)[0] for model in stored] for drawn in draws]
+    )
+    of_examples = resampled.mean(axis=1).var(ddof=1)
+    shared = (resampled - resampled.mean(axis=1, keepdims=True)).var(axis=0, ddof=1).sum() / (seeds - 1) / seeds
+    variance = gains.var(ddof=1) / seeds + max(0, of_examples - shared)
+    half = 2.15 * variance**0.5
+    width = interval[1] - interval[0]
+    assert (gains.mean() - half, gains.mean() + half) == pytest.approx(interval, abs=0.1 + 0.15 * width)
+
+
+# Made models.
+
+N = 600
+
+
+def model_of(task: str, layer_logits: np.ndarray, labels: np.ndarray, splits: np.ndarray | None = None) -> Predictions:
+    layers, n, _ = layer_logits.shape
+    nothing = np.array([], dtype=np.str_)
+    return predictions_from(
+        TASKS[task],
+        {
+            "ids": np.arange(n),
+            "split": np.array([TASKS[task].dev_splits[0]] * n) if splits is None else splits,
+            "labels": labels,
+            "logits": layer_logits[-1:],
+            "exit_layers": np.full((1, n), layers),
+            "layer_logits": layer_logits,
+            **{f"sweep_{name}": nothing for name in ("rule", "field", "rule_fields")},
+            **{f"sweep_{name}": np.array([]) for name in ("setting", "score", "mean_layers")},
+        },
+    )
+
+
+def made_models(task: str, *, seeds: int = 3, layers: int = 4, rng: np.random.Generator) -> list[Predictions]:
+    """Models whose layers answer better and better; those of a regression also with more spread."""
+    of_task = TASKS[task]
+    classes = rng.integers(of_task.num_labels, size=N)
+    labels = rng.uniform(0, 5, N) if of_task.is_regression else classes
+    splits = np.array([of_task.dev_splits[i % len(of_task.dev_splits)] for i in range(N)])
+    models = []
+    for _ in range(seeds):
+        share = np.linspace(0.3, 1, layers)[:, None]
+        if of_task.is_regression:
+            logits = (2.5 + share * (labels - 2.5) + (1.2 - share) * rng.normal(size=(layers, N)))[..., None]
+        else:
+            right = rng.random((layers, N)) < 0.5 + 0.4 * share
+            logits = np.eye(of_task.num_labels)[np.where(right, labels, 0)]
+        models.append(model_of(task, logits, labels, splits))
+    return models
+
+
+@pytest.mark.parametrize("task", ["rte", "cola", "mrpc", "mnli", "stsb"])
+def test_coins_score_the_mean_of_many_tosses(task):
+    """On both halves, at layers that were chosen on the other half; Spearman's ranks are those among the answers."""
+    rng = np.random.default_rng(3)
+    (model,) = stored = made_models(task, seeds=1, layers=2, rng=rng)  # of two layers, one pair is chosen everywhere
+    (expected,) = score_coins(stored, np.array([[1.3]]))[0]
+    tossed = []
+    for _ in range(400):
+        rows = rng.permutation(N)[: round(0.3 * N)]
+        answers = model.layer_answers[0].copy()
+        answers[rows] = model.layer_answers[1][rows]
+        tossed.append(score(model.task, compute_metrics(model.task, answers, model.labels, model.split)))
+    assert expected == pytest.approx(np.mean(tossed), abs=4 * np.std(tossed) / 20 + 5e-4)
+
+
+def test_matthews_of_a_coin_is_not_on_the_line_between_the_layers():
+    labels = np.repeat([0, 1], [186, 414])
+    logits = np.stack(
+        [np.eye(2)[np.ones(N, dtype=int)], np.eye(2)[np.where(np.arange(N) % 5 == 0, 1 - labels, labels)]]
+    )
+    stored = [model_of("cola", logits, labels)]
+    ends, middle = score_coins(stored, np.array([[1.0], [2.0]]))[:, 0], score_coins(stored, np.array([[1.5]]))[0, 0]
+    assert ends[0] == 0 and middle > ends.mean() + 0.05
+
+
+def test_coin_takes_the_best_pair_and_not_the_neighbours_of_dead_layers():
+    """Layers 1 and 2 have learned nothing; 4 is good, so half of the examples at 4 and half at 1 beat all at 2 or 3."""
+    rng = np.random.default_rng(4)
+    labels = rng.integers(2, size=N)
+    right = rng.random((4, N)) < np.array([0.5, 0.5, 0.5, 0.9])[:, None]
+    stored = [model_of("rte", np.eye(2)[np.where(right, labels, 1 - labels)], labels)] * 2
+    scores = score_coins(stored, np.full((1, 2), 2.5))[0]
+    assert scores == pytest.approx([0.7] * 2, abs=0.03)
+    cut = apply_setting(FixedLayer(3), stored)
+    assert measure_gains(stored, [cut])[0].mean == pytest.approx(0.5 - (0.5 + 2 * 0.9) / 3, abs=0.06)
+
+
+def test_a_toss_gains_nothing_and_exits_that_know_the_easy_examples_gain():
+    rng = np.random.default_rng(5)
+    stored = made_models("rte", rng=rng)
+    answers = [model.layer_answers for model in stored]
+    toss, known = [], []
+    for model, layers in zip(stored, answers, strict=True):
+        toss.append(np.where(rng.random(N) < 0.5, 1, 4)[None])
+        easy = layers[0] == model.labels
+        known.append(np.where(easy & (rng.random(N) < 0.7), 1, 4)[None])
+
+    def setting(exit_layers):
+        chosen = (np.take_along_axis(own, exits - 1, axis=0) for own, exits in zip(answers, exit_layers, strict=True))
+        return ExitSetting("made", tuple(chosen), tuple(exit_layers))
+
+    blind, wise = measure_gains(stored, [setting(toss), setting(known)])
+    assert blind.interval.low < 0 < blind.interval.high
+    assert wise.interval.low > 0.05
+
+
+def test_all_examples_at_the_first_or_the_last_layer_gain_nothing():
+    rng = np.random.default_rng(6)
+    stored = made_models("rte", rng=rng)
+    for layer in (1, 4):
+        (gain,) = measure_gains(stored, [apply_setting(FixedLayer(layer), stored)])
+        assert gain.scores == pytest.approx([0.0] * 3) and gain.interval.low == pytest.approx(0)
+
+
+def test_layers_are_chosen_on_the_other_half():
+    """Layer 2 is right on one half of dev, layer 3 on the other; each half is measured where the other is right."""
+    labels = np.random.default_rng(7).integers(2, size=N)
+    one, two = halves(np.array(["dev"] * N))
+    right = np.zeros((4, N), dtype=bool)
+    right[1, one] = right[2, two] = True
+    logits = np.eye(2)[np.where(right, labels, 1 - labels)]
+    stored = [model_of("rte", logits, labels)] * 2
+    assert score_coins(stored, np.full((1, 2), 2.0)).tolist() == [[0.0, 0.0]]
+
+
+def test_gain_is_the_score_in_the_tables_minus_that_of_the_coin(tmp_path):
+    evidence = gather([load_study(swept_study(tmp_path / "s", ["albert", "palbert", "pondernet"], ["rte", "stsb"]))])
+    assert set(evidence.gains) == {(method, task) for method in ("palbert", "pondernet") for task in ("rte", "stsb")}
+    for place, gain in evidence.gains.items():
+        cell = evidence.cells_by_place[place]
+        stored = read_cell_predictions(cell)
+        for seed, model in enumerate(stored):
+            parts = [model.exit_layers[:, rows].mean() for rows in halves(model.split)]
+            # The coin runs as many layers on each half as the exits do.
+            near = score_coins(stored, np.tile(np.mean(parts), (1, len(stored))))[0, seed]
+            assert cell.scores[seed] - gain.scores[seed] == pytest.approx(near, abs=0.01)
+    line = next(line for line in exits_table(evidence).lines if line.label == "palbert/rte")
+    assert line.entries["gain"].values[""] == pytest.approx(100 * evidence.gains["palbert", "rte"].mean)
+
+
+def test_gain_needs_two_seeds_of_two_layers_on_the_same_examples():
+    rng = np.random.default_rng(8)
+    stored = made_models("rte", rng=rng)
+    assert can_measure(stored) and not can_measure(stored[:1]) and not can_measure([])
+    assert not can_measure(made_models("rte", layers=1, rng=rng))
+    assert not can_measure([*stored, *made_models("rte", rng=rng)])
