@@ -23,6 +23,8 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     epochs        two methods alike, of which dev chose the best epochs of many or of few: refused, and why
     constant      models that are right as often as one answer for all examples: how often ° is left out
     curves        two methods alike over layers, one with 2 exit settings, one with 30: how often their curves differ
+    gains         exits by the toss of a coin, and exits that know hard examples: coverage of the gain's interval,
+                  and how often blind exits are called better than a coin
 """
 
 from __future__ import annotations
@@ -47,10 +49,12 @@ from analysis.statistics.comparisons import (
     macro_test,
 )
 from analysis.statistics.curves import Settings, common_range, make_curves
+from analysis.statistics.exit_settings import apply_setting
+from analysis.statistics.gains import measure_gains
 from analysis.statistics.samples import Sample
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
-from analysis.studies.stored_predictions import Answers
+from analysis.studies.stored_predictions import Answers, Predictions, predictions_from
 from benchmarks.results_file import write_results
 from study.launch_options import COMPARING_METHODS
 from trainables.data.tasks import TASKS as GLUE
@@ -532,38 +536,122 @@ def as_good_as_a_constant(divisor: int) -> Iterator[Rate]:
 
 
 def curves_of_exits(divisor: int) -> Iterator[Rate]:
-    """Models that gain alike with every layer. All settings lie on one line, so the ELUE score is 0."""
+    """Models that gain alike with every layer, so all settings lie on one line."""
     rng, repeats = np.random.default_rng(16), 400 // divisor
-    few, many, fixed = np.array([2.0, 10.0]), np.linspace(2, 10, 30), np.arange(1.0, 13.0)
-    rejected = covered = 0
+    few, many = np.array([2.0, 10.0]), np.linspace(2, 10, 30)
+    rejected = 0
     for _ in range(repeats):
         labels, ease = rng.integers(2, size=EXAMPLES), rng.uniform(0.5, 0.85, EXAMPLES)
-        curves = []
-        for layers in (few, many):
-            models = [exit_settings(rng, labels, ease, (layers, fixed)) for _ in range(SEEDS)]
-            curves.append(make_curves([model for model, _ in models], [at_layers for _, at_layers in models]))
+        curves = [
+            make_curves([exit_settings(rng, labels, ease, layers) for _ in range(SEEDS)]) for layers in (few, many)
+        ]
         one, other = (own.over(*common_range(curves)) for own in curves)
         test = uncertainty.welch_test(one.resampled, other.resampled, one.scores, other.scores)
         rejected += test.p_value < uncertainty.ALPHA
-        elue = curves[1].elue()
-        interval = uncertainty.mean_interval(elue.resampled, elue.scores)
-        covered += interval.low <= 0 <= interval.high
     yield Rate("curves that are alike: called different", rejected / repeats, repeats, "at most", uncertainty.ALPHA)
-    yield Rate("ELUE score covered", covered / repeats, repeats, "at least", uncertainty.LEVEL)
 
 
-def exit_settings(
-    rng: np.random.Generator, labels: np.ndarray, ease: np.ndarray, all_layers: tuple[np.ndarray, ...]
-) -> list[Settings]:
-    """A model under several groups of settings, each setting at one number of layers; 1 point more for each layer."""
+def exit_settings(rng: np.random.Generator, labels: np.ndarray, ease: np.ndarray, layers: np.ndarray) -> Settings:
+    """A model under several settings, each at one number of layers; 1 point more for each layer."""
     examples = Answers(GLUE["rte"], np.arange(EXAMPLES), np.full(EXAMPLES, "dev"), labels, labels[None])
     luck, shift = rng.random(EXAMPLES), rng.normal(0, SEED_DEVIATION)
-    groups = []
-    for layers in all_layers:
-        is_right = luck < ease + shift + 0.01 * (layers[:, None] - 6)
-        exit_layers = np.broadcast_to(layers[:, None], is_right.shape)
-        groups.append(Settings(examples, np.where(is_right, labels, 1 - labels), exit_layers))
-    return groups
+    is_right = luck < ease + shift + 0.01 * (layers[:, None] - 6)
+    exit_layers = np.broadcast_to(layers[:, None], is_right.shape)
+    return Settings(examples, np.where(is_right, labels, 1 - labels), exit_layers)
+
+
+class Exiting(NamedTuple):
+    """A kind of models, and where their examples exit."""
+
+    name: str
+    task: str
+    heights: tuple[float, ...]  # by how much each layer is right more often than ease; twice as much for hard examples
+    layers: tuple[int, int]  # at which examples exit
+    knows_hard: bool  # whether the hard examples exit at the later layer, or half of all by a toss
+
+
+EXITING = (
+    Exiting("blind exits, layers on a line", "rte", (-0.1, -0.06, -0.02, 0.02, 0.06, 0.1), (3, 6), False),
+    Exiting("blind exits, dead layers below", "rte", (-0.17, -0.17, -0.17, 0.0, 0.06, 0.08), (1, 4), False),
+    Exiting("blind exits, a plateau", "rte", (-0.1, 0.0, 0.02, 0.03, 0.03, 0.03), (2, 5), False),
+    Exiting("blind exits, Matthews", "cola", (-0.1, -0.06, -0.02, 0.02, 0.06, 0.1), (3, 6), False),
+    Exiting("exits that know hard examples", "rte", (-0.1, -0.06, -0.02, 0.02, 0.06, 0.1), (3, 6), True),
+)
+POPULATION = 200_000
+
+
+def gains_of_exits(divisor: int) -> Iterator[Rate]:
+    """Gains on new dev examples with new seeds, beside the gain in the population."""
+    rng, repeats = np.random.default_rng(17), 600 // divisor
+    for kind in EXITING:
+        true_gain = population_gain(kind, rng)
+        covered = claimed = 0
+        for _ in range(repeats):
+            labels, ease = rng.integers(2, size=EXAMPLES), rng.uniform(0.5, 0.85, EXAMPLES)
+            models = [exiting_model(kind, labels, ease, rng.normal(0, SEED_DEVIATION), rng) for _ in range(SEEDS)]
+            setting = apply_setting(None, models)
+            interval = measure_gains(models, [setting])[0].interval
+            covered += interval.low <= true_gain <= interval.high
+            claimed += interval.low > 0
+        yield Rate(f"{kind.name}: gain covered", covered / repeats, repeats, "at least", uncertainty.LEVEL)
+        level = (1 - uncertainty.LEVEL) / 2
+        if not kind.knows_hard:
+            yield Rate(f"{kind.name}: called better than a coin", claimed / repeats, repeats, "at most", level)
+
+
+def exiting_model(
+    kind: Exiting, labels: np.ndarray, ease: np.ndarray, shift: float, rng: np.random.Generator
+) -> Predictions:
+    """A model of this kind, with the answers of all layers and of its exits."""
+    n, is_hard = len(labels), ease < np.median(ease)
+    chances = ease + shift + np.array(kind.heights)[:, None] * 2 * is_hard  # (layers, n)
+    layer_answers = np.where(rng.random(n) < chances, labels, 1 - labels)
+    is_late = is_hard if kind.knows_hard else rng.random(n) < 0.5
+    exit_layers = np.where(is_late, kind.layers[1], kind.layers[0])
+    logits = np.eye(2)[layer_answers]
+    nothing = {f"sweep_{name}": np.array([]) for name in ("setting", "score", "mean_layers")}
+    names = {f"sweep_{name}": np.array([], dtype=np.str_) for name in ("rule", "field", "rule_fields")}
+    arrays = {
+        "ids": np.arange(n),
+        "split": np.full(n, "dev"),
+        "labels": labels,
+        "logits": logits[exit_layers - 1, np.arange(n)][None],
+        "exit_layers": exit_layers[None],
+        "layer_logits": logits,
+    }
+    return predictions_from(GLUE[kind.task], arrays | nothing | names)
+
+
+def population_gain(kind: Exiting, rng: np.random.Generator) -> float:
+    """The gain on very many examples, beside the best coin there, for a seed without luck."""
+    labels, ease = rng.integers(2, size=POPULATION), rng.uniform(0.5, 0.85, POPULATION)
+    model = exiting_model(kind, labels, ease, 0.0, rng)
+    if not kind.knows_hard:  # a blind exit is a coin itself
+        lower, upper = (counts_of(model.layer_answers[layer - 1], labels) for layer in kind.layers)
+        own = score_of_counts(kind.task, (lower + upper) / 2)
+    else:
+        own = score_of_counts(kind.task, counts_of(model.answers[0], labels))
+    layers, mean = [counts_of(answers, labels) for answers in model.layer_answers], sum(kind.layers) / 2
+    coins = [
+        score_of_counts(kind.task, ((high - mean) * layers[low - 1] + (mean - low) * layers[high - 1]) / (high - low))
+        for low in range(1, len(layers))
+        for high in range(low + 1, len(layers) + 1)
+        if low <= mean <= high
+    ]
+    return own - max(coins)
+
+
+def counts_of(answers: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """How many examples have each label and answer, (2, 2)."""
+    return np.bincount(2 * labels + answers, minlength=4).reshape(2, 2).astype(float)
+
+
+def score_of_counts(task: str, counts: np.ndarray) -> float:
+    """Accuracy, or Matthews' correlation on CoLA."""
+    if task != "cola":
+        return float(np.trace(counts) / counts.sum())
+    sums = np.prod(counts.sum(axis=0)) * np.prod(counts.sum(axis=1))
+    return float(np.linalg.det(counts) / sums**0.5)
 
 
 SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
@@ -581,6 +669,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "epochs": chosen_epochs,
     "constant": as_good_as_a_constant,
     "curves": curves_of_exits,
+    "gains": gains_of_exits,
 }
 
 
