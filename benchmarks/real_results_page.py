@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from msgspec import UNSET
 
 from analysis.answer import findings, sentence
@@ -32,12 +31,14 @@ from analysis.layouts.table import DIFFERENCE, Style, Table
 from analysis.pictures.picture import Picture, render_image
 from analysis.pictures.study_pictures import differences_picture, layers_picture
 from analysis.report import registration
+from analysis.statistics.budgets import Chosen, evaluate_on_halves
 from analysis.statistics.comparisons import Comparison, compare
-from analysis.statistics.costs import format_time, median_over_seeds, time_unit
-from analysis.statistics.samples import Place, Scored, resample
-from analysis.studies.cells import Cell
+from analysis.statistics.costs import format_time, time_unit
+from analysis.statistics.exit_settings import list_own_settings
+from analysis.statistics.gains import Gain
+from analysis.statistics.samples import Place, resample
 from analysis.studies.load import Study, load_study
-from analysis.studies.stored_predictions import Answers, read_cell_predictions
+from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
 from benchmarks.real_results import DONE, KEPT, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
@@ -56,30 +57,27 @@ PARTS = (
     "trials/*/model-epoch-*/model.json",
 )
 TABLES = ("dev", "comparisons", "exits", "exit_rules", "sources")
-OF_SETTINGS = ("score_at_half", "fixed_at_half", "elue_score", "curve_difference", "curve_difference_by_flops")
 PAPER, OURS, THEIRS = "PALBERT Tab.2", "palbert", "pondernet"
-MOST_OF_DEPTH = 0.9  # layers run of all layers: above it, a row says nothing of early exit
-NEARLY_ALL = 0.95  # of the examples: a model that leaves with so many at one layer is cut there
-EQUAL_LAYERS = 4  # of six, at which the claim is made again
+BUDGET = 4  # mean layers of six, within which the claim is made again
+NO_SETTING = "no setting fits"
 
 VERDICT_MEANS = (
     "Differences are between mean scores, in points. The paper's come from its table 2: medians of five seeds with "
     "ALBERT-base. The test is a t-test over seeds and dev examples; Holm's method corrects its p-value for all pairs "
     "with PALBERT. *Confirmed*: the difference has the paper's sign, and the corrected p-value is below 5 %. "
     "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found. *Not learned*: one of "
-    "the two methods is not shown to score better than a constant answer. *Not about exits*: one of the two methods "
-    "runs more than nine tenths of its layers. A true difference of the size *found with 80 % power* is found four "
-    "times in five. The plan fixed the meaning of *not learned* and *not about exits* before its first trial; the "
-    "registered commit fixed the test and the correction."
+    "the two methods is not shown to score better than a constant answer. A true difference of the size *found with "
+    "80 % power* is found four times in five. The plan fixed the meaning of *not learned* before its first trial; the "
+    "registered commit fixed the test and the correction. The plan also registered a verdict *not about exits*, for "
+    "rows that run more than nine tenths of their layers. This page reports the gain of exits instead, which was "
+    "defined after the results were known."
 )
 CONFIGURATIONS = "Each verdict is about the configurations that one search per method chose. "
-EQUAL_LAYERS_MEAN = (
-    f"{CONFIGURATIONS}The plan also registered the comparison at equal layers, but not how the layers are saved. The "
-    "table therefore shows two ways, and does not correct their p-values for each other. "
-    f"*{EQUAL_LAYERS} layers on average*: examples exit at different layers, under exit settings that one half of dev "
-    "chooses and the other half measures. Between two settings, the score is interpolated. "
-    f"*All at layer {EQUAL_LAYERS}*: the classifier of layer {EQUAL_LAYERS} answers every example. If the two ways "
-    "disagree, the order of the methods depends on how layers are saved."
+BUDGET_MEANS = (
+    f"{CONFIGURATIONS}The plan also registered the comparison at equal layers, but not how the layers are saved. "
+    f"*Within {BUDGET} layers*: each method answers under the setting of its own exit rule that scores best within "
+    f"{BUDGET} mean layers. One half of dev chooses the setting, and the other half measures it; then the halves swap "
+    "roles."
 )
 QUESTION, EARLY_QUESTION = "## Is PALBERT better than PonderNet?", "## And if both are selected for early exits?"
 SELECTED_BY_LAYERS_MEANS = (
@@ -241,10 +239,8 @@ def picture_lines(scale: Scale, evidence: Evidence) -> list[str]:
 
 
 def shorten(table: Table) -> Table:
-    """Leave out published scores and the columns that compare exit settings; the folded tables have them."""
-    lines = [line for line in table.lines if not line.published]
-    columns = {name: title for name, title in table.columns.items() if name not in OF_SETTINGS}
-    return replace(table, lines=lines, columns=columns, blocks=[])
+    """Leave out published scores; the folded tables have them."""
+    return replace(table, lines=[line for line in table.lines if not line.published], blocks=[])
 
 
 def folded(title: str, parts: Iterable[str]) -> list[str]:
@@ -260,70 +256,70 @@ def claims(evidence: Evidence) -> Iterator[str]:
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     tasks = dict.fromkeys(task for row in evidence.rows for task in row.cells)
-    ways = {"": evidence.comparisons}
-    if not is_selected_by_layers(evidence):
-        ways[f", {EQUAL_LAYERS} layers on average"] = compare_mixtures(evidence, EQUAL_LAYERS)
-        ways[f", all at layer {EQUAL_LAYERS}"] = compare_at_layer(evidence, EQUAL_LAYERS)
-    lines += [claim_line(evidence, task, comparisons, way=way) for task in tasks for way, comparisons in ways.items()]
+    chosen = {} if is_selected_by_layers(evidence) else chosen_within(evidence, BUDGET)
+    within = compare_chosen(evidence, chosen)
+    for task in tasks:
+        lines.append(claim_line(evidence, task, evidence.comparisons))
+        if not is_selected_by_layers(evidence):
+            fits = all(chosen.get((label, task), True) for label in (OURS, THEIRS))
+            way, missing = f", within {BUDGET} layers", "not tested" if fits else NO_SETTING
+            lines.append(claim_line(evidence, task, within, way=way, missing=missing))
     yield "\n".join(lines)
-    yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers(evidence) else EQUAL_LAYERS_MEAN
-    yield from (line for place, cell in evidence.cells_by_place.items() if (line := cut_in_words(place, cell)))
+    yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers(evidence) else BUDGET_MEANS
+    yield from exits_in_words(evidence)
     yield from (
         f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.not_above_constant, evidence.nothing_found)
     )
 
 
-def cut_in_words(place: Place, cell: Cell) -> str:
-    """A sentence if all models leave with (nearly) all examples at one layer below the last; else empty."""
-    layers = [own.exit_layers.ravel() for own in read_cell_predictions(cell)]
-    if not layers:
-        return ""
-    counts = np.bincount(np.concatenate(layers))
-    layer, share = int(counts.argmax()), counts.max() / counts.sum()
-    if layer == median_over_seeds(cell, "num_layers") or share < NEARLY_ALL:
-        return ""
-    return (
-        f"**{place[0]} answers {100 * share:.1f} % of the examples at layer {layer}.** On {TASKS[place[1]].title} it "
-        f"is a model with {layer} layers, whose exits do not tell easy examples from hard ones."
+def exits_in_words(evidence: Evidence) -> Iterator[str]:
+    """Answer whether the exits of any method beat a coin toss between two fixed layers, and name those that lose."""
+    gains = {place: gain for place, gain in evidence.gains.items() if evidence.exits[place].is_early}
+    if not gains:
+        return
+    above, below = (
+        [describe_gain(place, gain) for place, gain in gains.items() if excludes(gain)]
+        for excludes in (lambda gain: gain.interval.low > 0, lambda gain: gain.interval.high < 0)
     )
+    answer = f"**Exits that beat a coin toss between two fixed layers: {'; '.join(above) or 'none'}.**"
+    meaning = "A gain is the score minus that of the coin, at equal layers and with the same models, in points."
+    yield " ".join([answer, meaning, *[f"The coin beats {'; '.join(below)}."] * bool(below)])
 
 
-def compare_mixtures(evidence: Evidence, mean_layers: float) -> list[Comparison]:
-    """Compare both rows of the claim at so many mean layers, along the front of each model's exit settings."""
-    return _compare_both(
-        evidence,
-        {
-            place: curves.over(mean_layers, mean_layers)
-            for place, curves in evidence.curves.items()
-            if curves.score_at(mean_layers) is not None
-        },
-    )
+def describe_gain(place: Place, gain: Gain) -> str:
+    low, high = (DIFFERENCE.text(end) for end in (gain.interval.low, gain.interval.high))
+    return f"{place[0]} on {TASKS[place[1]].title}, gain {DIFFERENCE.text(gain.mean)} (95 % CI {low} to {high})"
 
 
-def compare_at_layer(evidence: Evidence, layer: int) -> list[Comparison]:
-    """Compare both rows of the claim where each model answers with its classifier of one layer, from 1."""
+def chosen_within(evidence: Evidence, most_layers: float) -> dict[Place, Chosen | None]:
+    """The best exit setting of each row of the claim within so many mean layers; None if no setting fits."""
     stored = {place: read_cell_predictions(cell) for place, cell in evidence.cells_by_place.items()}
-    cut = {
-        place: [Answers(own.task, own.ids, own.split, own.labels, own.layer_answers[layer - 1][None]) for own in seeds]
+    return {
+        place: evaluate_on_halves(seeds, list_own_settings(seeds)).best_within(most_layers)
         for place, seeds in stored.items()
-        if seeds and all(len(own.layer_answers) >= layer for own in seeds)
+        if place[0] in (OURS, THEIRS) and len({one.examples for one in seeds}) == 1
     }
-    return _compare_both(evidence, resample(cut))
 
 
-def _compare_both(evidence: Evidence, scored: Mapping[Place, Scored]) -> list[Comparison]:
-    both = {place: scores for place, scores in scored.items() if place[0] in (OURS, THEIRS)}
-    return compare(both, evidence.baseline, are_comparable=evidence.are_comparable, looks=len(evidence.looks))
+def compare_chosen(evidence: Evidence, chosen: Mapping[Place, Chosen | None]) -> list[Comparison]:
+    """Compare both rows of the claim under the chosen exit settings."""
+    scored = resample({place: own.answers for place, own in chosen.items() if own and len(own.answers) > 1})
+    return compare(scored, evidence.baseline, are_comparable=evidence.are_comparable, looks=len(evidence.looks))
 
 
-def claim_line(evidence: Evidence, task: str, comparisons: list[Comparison], *, way: str = "") -> str:
-    """A line of the table of claims: the difference of mean scores, PALBERT's minus PonderNet's."""
+def claim_line(
+    evidence: Evidence, task: str, comparisons: list[Comparison], *, way: str = "", missing: str = "not tested"
+) -> str:
+    """A line of the table of claims: the difference of mean scores, PALBERT's minus PonderNet's.
+
+    Without a comparison, the verdict is `missing`.
+    """
     claimed = published_difference(task)
     paper = "" if claimed is None or way else Style(signed=True).text(claimed)
     start = f"| PALBERT - PonderNet{way} | {TASKS[task].title} | {paper} |"
     found = next((one for one in comparisons if {one.row, one.other} == {OURS, THEIRS} and one.task == task), None)
     if found is None:
-        return f"{start} | | | not tested |"
+        return f"{start} | | | {missing} |"
     sign = 1 if found.row == OURS else -1
     difference = sign * found.test.difference
     low, high = sorted((sign * found.test.low, sign * found.test.high))
@@ -332,17 +328,10 @@ def claim_line(evidence: Evidence, task: str, comparisons: list[Comparison], *, 
     places = [(label, task) for label in (OURS, THEIRS)]
     if any(place in evidence.not_above_constant for place in places):
         word = "not learned"
-    elif not way and any(runs_all(evidence.cells_by_place[place]) for place in places):
-        word = "not about exits"
     else:
         word = verdict(found, difference, claimed)
     cells = (f"{DIFFERENCE.text(difference)} ({gap})", p_text(found.adjusted_p_value), detectable, word)
     return f"{start} {' | '.join(cells)} |"
-
-
-def runs_all(cell: Cell) -> bool:
-    """Whether its models leave out less than a tenth of their layers."""
-    return median_over_seeds(cell, "mean_layers") > MOST_OF_DEPTH * median_over_seeds(cell, "num_layers")
 
 
 def verdict(found: Comparison, difference: float, claimed: float | None) -> str:

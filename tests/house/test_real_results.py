@@ -36,7 +36,6 @@ from analysis.pictures.picture import render_image
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
-from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
 from analysis.verify import verify
 from benchmarks import real_results, real_results_kit, real_results_page, second_run
@@ -52,7 +51,7 @@ from trainables.schema import to_plain
 pytestmark = pytest.mark.slow
 
 METHODS = ("albert", "palbert", "pondernet", "pabee")
-VERDICTS = ("confirmed", "contradicted", "undecided", "not learned", "not about exits", "not tested")
+VERDICTS = ("confirmed", "contradicted", "undecided", "not learned", "not tested")
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good"]
 
@@ -232,7 +231,7 @@ def test_the_page_is_made_of_what_is_kept_which_verify_agrees_with(tmp_path, out
     ("changed", "word"),
     [({}, "confirmed"), ({"palbert": 0.3}, "not learned")],
 )
-def test_a_claim_is_decided_only_by_what_has_learned_and_leaves_early(tmp_path, changed, word):
+def test_a_claim_is_decided_only_by_what_has_learned(tmp_path, changed, word):
     scores = {"albert": 0.8, "pabee": 0.8, "pondernet": 0.7, "palbert": 0.8} | changed
     study = predicted_study(tmp_path / "made", scores, ["rte", "mrpc"])
     lines = "\n".join(real_results_page.claims(gather([load_study(study)]))).splitlines()
@@ -240,28 +239,37 @@ def test_a_claim_is_decided_only_by_what_has_learned_and_leaves_early(tmp_path, 
     assert len(decided) == 2 and all(line.endswith(f"| {word} |") for line in decided), lines
 
 
-def test_a_claim_at_equal_layers_is_of_both_curves_there_and_of_one_classifier(tmp_path):
+def test_a_claim_within_some_layers_is_of_the_best_real_setting_of_each_row(tmp_path):
     evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
-    mixed = {label: np.mean(evidence.curves[label, "rte"].score_at(4)) for label in ("palbert", "pondernet")}
-    stored = {label: read_cell_predictions(cell) for label, cell in evidence.cells}
-    cut = {
-        label: np.mean([np.mean(own.layer_answers[3] == own.labels) for own in seeds])
-        for label, seeds in stored.items()
-    }
-    for compared, means in (
-        (real_results_page.compare_mixtures(evidence, 4), mixed),
-        (real_results_page.compare_at_layer(evidence, 4), cut),
-    ):
-        (found,) = compared
-        assert found.test.difference == pytest.approx(means[found.row] - means[found.other])
-    assert real_results_page.compare_mixtures(evidence, 99) == real_results_page.compare_at_layer(evidence, 99) == []
+    chosen = real_results_page.chosen_within(evidence, 4)
+    assert all(np.mean(own.mean_layers) <= 4.1 for own in chosen.values())
+    (found,) = real_results_page.compare_chosen(evidence, chosen)
+    means = {label: np.mean(own.scores) for (label, _), own in chosen.items()}
+    assert found.test.difference == pytest.approx(means[found.row] - means[found.other])
+
+
+def test_a_budget_that_no_setting_fits_has_no_verdict(tmp_path, monkeypatch):
+    evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
+    monkeypatch.setattr(real_results_page, "BUDGET", 1)
+    lines = "\n".join(real_results_page.claims(evidence)).splitlines()
+    (line,) = [line for line in lines if line.startswith("| PALBERT - PonderNet, within 1 layers |")]
+    assert line.endswith("| no setting fits |")
+
+
+def test_page_claims_nothing_that_no_exit_setting_of_the_kept_studies_reaches():
+    """Every setting of PALBERT within four layers scores 0 on CoLA; no gain has an interval above 0."""
+    text = real_results_page.page_path("cpu").read_text()
+    assert "| PALBERT - PonderNet, within 4 layers | CoLA |  | -11.4 (-16.4 to -6.4) |" in text
+    assert "**Exits that beat a coin toss between two fixed layers: none.**" in text
+    assert "The coin beats pondernet on SST-2, gain -3.6" in text
+    assert "not about exits |" not in text and "4 layers on average" not in text
 
 
 def test_a_study_without_predictions_has_its_claims_not_tested(tmp_path, out):
     real_results_page.keep("cpu", out, kept=tmp_path)
     shutil.rmtree(tmp_path / "cpu" / "cpu-cola" / "predictions")
     page = real_results_page.page("cpu", tmp_path / "cpu")
-    assert page.count("| not tested |") == 3  # two at equal layers
+    assert page.count("| not tested |") == 2  # one of them within four layers
 
 
 def test_folders_of_a_machine_stand_on_no_page(tmp_path, glue):
