@@ -12,7 +12,7 @@ the tables minus that of the coin. It is paired: arm and coin answer the same ex
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -55,6 +55,8 @@ class Gain(Scored):
 def read_gain(cell: Cell) -> Gain | None:
     """Measure the gain of the exits of a cell's models, under the setting with which the trials ran.
 
+    As in all tests, dropped final runs count.
+
     Returns:
         None if the cell has fewer than two seeds, if their predictions are missing or for different examples, or if the
         models have one layer.
@@ -62,7 +64,7 @@ def read_gain(cell: Cell) -> Gain | None:
     Raises:
         ValueError: if a predictions file is damaged.
     """
-    stored = read_cell_predictions(cell)
+    stored = read_cell_predictions(replace(cell, records=cell.tested))
     return measure_gains(stored, [apply_setting(None, stored)])[0] if can_measure(stored) else None
 
 
