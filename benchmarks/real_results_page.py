@@ -281,7 +281,7 @@ def exits_in_words(evidence: Evidence) -> Iterator[str]:
         [describe_gain(place, gain) for place, gain in gains.items() if excludes(gain)]
         for excludes in (lambda gain: gain.interval.low > 0, lambda gain: gain.interval.high < 0)
     )
-    answer = f"**Exits that beat a coin toss between two fixed layers: {'; '.join(above) or 'none'}.**"
+    answer = f"**Tuned exits that beat a coin toss between two fixed layers: {'; '.join(above) or 'none'}.**"
     meaning = "A gain is the score minus that of the coin, at equal layers and with the same models, in points."
     yield " ".join([answer, meaning, *[f"The coin beats {'; '.join(below)}."] * bool(below)])
 
