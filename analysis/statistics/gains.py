@@ -59,13 +59,22 @@ def read_gain(cell: Cell) -> Gain | None:
 
     Returns:
         None if the cell has fewer than two seeds, if their predictions are missing or for different examples, or if the
-        models have one layer.
+        models have one layer, or never exit early and mix the answers of their layers.
 
     Raises:
         ValueError: if a predictions file is damaged.
     """
     stored = read_cell_predictions(replace(cell, records=cell.tested))
-    return measure_gains(stored, [apply_setting(None, stored)])[0] if can_measure(stored) else None
+    if not can_measure(stored) or all(_mixes_layers(one) for one in stored):
+        return None
+    return measure_gains(stored, [apply_setting(None, stored)])[0]
+
+
+def _mixes_layers(predictions: Predictions) -> bool:
+    """Check whether all examples run all layers, but the last layer does not give the answers: no exits to judge."""
+    last = predictions.layer_answers[-1]
+    runs_all = (predictions.exit_layers == len(predictions.layer_answers)).all()
+    return bool(runs_all and (predictions.answers != last).any())
 
 
 def can_measure(stored: Sequence[Predictions]) -> bool:

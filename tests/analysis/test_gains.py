@@ -13,9 +13,10 @@ from helpers.swept_studies import swept_study
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import Evidence, gather
 from analysis.statistics.exit_settings import ExitSetting, apply_setting, halves
-from analysis.statistics.gains import can_measure, measure_gains, score_coins
+from analysis.statistics.gains import can_measure, measure_gains, read_gain, score_coins
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import Predictions, predictions_from, read_cell_predictions
+from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import FixedLayer
@@ -248,3 +249,17 @@ def test_gain_needs_two_seeds_of_two_layers_on_the_same_examples():
     assert can_measure(stored) and not can_measure(stored[:1]) and not can_measure([])
     assert not can_measure(made_models("rte", layers=1, rng=rng))
     assert not can_measure([*stored, *made_models("rte", rng=rng)])
+
+
+def test_an_answer_that_mixes_all_layers_has_no_gain_of_exits(tmp_path):
+    """The expectation over all layers runs all of them; its lead over the last layer is not that of an exit."""
+    folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
+    evidence = gather([load_study(folder)])
+    (cell,) = evidence.cells_by_place.values()
+    depth = cell.records[0].num_layers
+    for record in cell.records:
+        path = predictions_file(folder, record.key)
+        arrays = dict(np.load(path))
+        arrays["exit_layers"] = np.full_like(arrays["exit_layers"], depth)
+        np.savez(path, **arrays)  # the answers stay those of the exits
+    assert read_gain(cell) is None
