@@ -437,7 +437,7 @@ def run(options: Options) -> int:
             f"--tables {options.tables} is not a folder; allowed: a folder that analysis.tables --out wrote"
         )
     found = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
-    statuses = [_print(str(folder), lines, _agreement(folder)) for folder, lines in found.items()]
+    statuses = [_print(str(folder), lines, "" if lines else _agreement(folder)) for folder, lines in found.items()]
     if options.tables is not None:
         if not any(statuses):
             load_studies(folders)  # studies that agree but cannot stand in one table are bad usage, not a difference
