@@ -42,8 +42,9 @@ def answer(evidence: Evidence, dev: Table) -> str:
     ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
     limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor not in IN_THE_REPORT]
     limits = [limit for limit in limits if not limit.startswith(NOTHING_MISSING) and limit != GENERATED]
+    weak = [_as_sentence(note) for note in notes.weak_model_notes(evidence.weak_models)]  # before any number on exits
     lines = [f"{one.row}: {sentence(one, evidence.baseline, in_short=True)}" for one in found if one.difference]
-    lines += limits
+    lines = [*weak, *lines, *(limit for limit in limits if limit not in weak)]
     remarks = [GENERATED] * evidence.on_mini + [MEANS] * bool(evidence.samples)
     return "\n\n".join(
         [

@@ -169,7 +169,7 @@ def _describe_sources(cell: Cell, sample: Sample | None) -> dict[str, Entry]:
     return {
         "seed": SPREAD.entry(sample.spread_over_seeds if sample else None),
         "dev_examples": SPREAD.entry(sample.spread_over_examples if sample else None),
-        "search": SPREAD.entry(None if variance is None else variance.value**0.5),
+        "search": SPREAD.entry(variance.value**0.5 if variance and variance.value else None),
         "best_minus_last": DIFFERENCE.entry(best_minus_last(cell)),
     }
 
@@ -199,7 +199,8 @@ def sources_table(evidence: Evidence) -> Table | None:
         caption=(
             'All numbers are in points. The columns "seed", "dev examples" and "search" have the standard deviation '
             "of one model's score over seeds, over samples of dev examples, and over searches. The standard deviation "
-            "over searches is missing if there are too few search trials, or if ASHA stopped some of them. The "
+            "over searches is missing if there are too few search trials, if ASHA stopped some of them, or if their "
+            "scores differ no more than those of seeds. The "
             'column "best - last epoch" has the score of the selected epoch minus the score of the last epoch, on the '
             "selection split."
         ),

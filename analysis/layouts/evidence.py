@@ -5,7 +5,7 @@ A cell holds the trials of one row of a table on one task. A place is the pair (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -30,22 +30,23 @@ from analysis.statistics.curves import Curves, read_curves, shared_ranges
 from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules
 from analysis.statistics.gains import Gain, can_toss, read_gain, score_coins
 from analysis.statistics.samples import (
+    PLAIN_METHOD,
     Place,
     Sample,
     constant_scores,
     draw_samples,
     has_found_nothing,
     is_above_constant,
+    resample,
 )
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row, make_rows, name_studies
 from analysis.studies.load import Study
-from analysis.studies.stored_predictions import read_cell_predictions
+from analysis.studies.stored_predictions import Answers, read_cell_predictions
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import to_plain
 
 COIN_STEP = 0.25  # layers between the points of a line of coins
-PLAIN_METHOD = "albert"  # fine-tunes a backbone without early exits
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
 
 
@@ -162,6 +163,27 @@ class Evidence:
         savings = {place: read_saving(self.cells_by_place[place], self._plain(place)) for place in self._with_exits}
         return {place: saving for place, saving in savings.items() if saving is not None}
 
+    @cached_property
+    def weak_models(self) -> dict[Place, tuple[float, float]]:
+        """Cells whose models score significantly below plain models even with all layers, with both mean scores."""
+        answered: dict[Place, Sequence[Answers]] = {}
+        plain_row = f"{PLAIN_METHOD} with all layers"
+        for place in self._with_exits:
+            plain = self._plain(place)
+            own, other = (
+                [] if cell is None else read_cell_predictions(cell) for cell in (self.cells_by_place[place], plain)
+            )
+            if min(len(own), len(other)) > 1 and len({one.examples for one in (*own, *other)}) == 1:
+                answered[place] = [replace(one, answers=one.layer_answers[-1:]) for one in own]
+                answered[plain_row, place[1]] = other
+        samples = resample(answered)
+        means = {place: float(np.mean(sample.scores)) for place, sample in samples.items()}
+        return {
+            (one.row, one.task): (means[one.row, one.task], means[one.other, one.task])
+            for one in compare(samples, plain_row)
+            if one.family == "baseline" and one.holds and one.test.difference < 0
+        }
+
     def score_coins(self, place: Place, mean_layers: np.ndarray) -> np.ndarray | None:
         """Score the coin of each of a cell's models at these mean layers; both arrays are (points, seeds).
 
@@ -246,10 +268,12 @@ class Evidence:
     def limits(self) -> list[str]:
         """Notes on the limits of the scores, such as rows that are not tested against each other."""
         return [
+            *notes.weak_model_notes(self.weak_models),
             *notes.repeated_text_notes(cell for _, cell in self.cells),
             *notes.first_search_notes(cell for _, cell in self.cells),
             *notes.untestable_pair_notes(self.rows),
             *notes.look_notes(self.rows),
+            *notes.collapsed_notes(self.samples),
             *notes.constant_notes(self.not_above_constant, self.nothing_found),
             *notes.blocked_exit_notes(self.rows),
             *notes.sign_notes(self.rows, self.comparisons),

@@ -25,7 +25,7 @@ from analysis.statistics.comparisons import (
     list_interim_looks,
 )
 from analysis.statistics.costs import pretraining_cost
-from analysis.statistics.samples import Place
+from analysis.statistics.samples import PLAIN_METHOD, Place, Sample, count_collapsed
 from analysis.statistics.searches import find_edges
 from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
 from analysis.studies.load import Study
@@ -497,6 +497,26 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
             )
     head = "some medians and means point in opposite directions, and only the means are tested"
     return [f"{head}: {'; '.join(opposite)}"] if opposite else []
+
+
+def collapsed_notes(samples: Mapping[Place, Sample]) -> list[str]:
+    """List the cells with models that give one answer to all examples."""
+    cells = [
+        f"{number} of {counted(len(sample.scores), 'seed')} of {row} on {TASKS[task].title}"
+        for (row, task), sample in samples.items()
+        if (number := count_collapsed(sample))
+    ]
+    return [f"some models give one answer to all examples: {', '.join(cells)}"] if cells else []
+
+
+def weak_model_notes(weak_models: Mapping[Place, tuple[float, float]]) -> list[str]:
+    """List the cells whose models score below the plain model even with all layers, with both scores."""
+    cells = [
+        f"{row} on {TASKS[task].title} ({POINTS.text(score)}; {PLAIN_METHOD} {POINTS.text(plain)})"
+        for (row, task), (score, plain) in weak_models.items()
+    ]
+    head = "even with all layers, so not because of their exits, these models score significantly below plain ones"
+    return [f"{head}: {', '.join(cells)}"] if cells else []
 
 
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:

@@ -24,6 +24,7 @@ from trainables.data.tasks import Task
 
 RESAMPLES = 1_000
 CORRELATIONS = {"matthews", "pearson", "spearman"}  # metrics whose lowest value is -1; other metrics start at 0
+PLAIN_METHOD = "albert"  # fine-tunes a backbone without early exits
 _WEIGHTS_AT_ONCE = 4_000_000
 _ROUNDED = 1e-12  # a variance below this share of the mean square is a rounding error
 
@@ -145,6 +146,13 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
         place: Sample([one.score for one in seeds], own, models[0].examples, [*seeds], constant)
         for (place, seeds), own in zip(answered.items(), columns, strict=True)
     }
+
+
+def count_collapsed(sample: Sample) -> int:
+    """Count the models that give one answer to all examples; return 0 for a regression."""
+    if sample.constant is None:
+        return 0
+    return sum(all(len(np.unique(draw)) == 1 for draw in one.answers) for one in sample.answers)
 
 
 def best_constant(answers: Answers) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -10,12 +11,16 @@ import pytest
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
+from analysis.answer import answer
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.notes import collapsed_notes
+from analysis.layouts.paper_tables import dev_table
 from analysis.statistics.exit_settings import ExitSetting, apply_setting, halves
 from analysis.statistics.gains import can_measure, measure_gains, read_gain, score_coins
+from analysis.statistics.samples import resample
 from analysis.studies.load import load_study
-from analysis.studies.stored_predictions import Predictions, predictions_from, read_cell_predictions
+from analysis.studies.stored_predictions import Answers, Predictions, predictions_from, read_cell_predictions
 from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS
@@ -263,3 +268,25 @@ def test_an_answer_that_mixes_all_layers_has_no_gain_of_exits(tmp_path):
         arrays["exit_layers"] = np.full_like(arrays["exit_layers"], depth)
         np.savez(path, **arrays)  # the answers stay those of the exits
     assert read_gain(cell) is None
+
+
+# Models that are weak without their exits, and models that give one answer to everything.
+
+
+@pytest.mark.parametrize(("task", "scores"), [("cola", (11.6, 29.5)), ("sst2", (83.5, 87.2))])
+def test_models_below_plain_ones_even_with_all_layers_are_named_first(task, scores):
+    weak = kept(task).weak_models
+    assert list(weak) == [("pondernet", task)]
+    assert tuple(100 * score for score in weak["pondernet", task]) == pytest.approx(scores, abs=0.05)
+    words = f"pondernet on {TASKS[task].title} ({scores[0]}; albert {scores[1]})"
+    assert kept(task).limits[0].endswith(f"these models score significantly below plain ones: {words}")
+    lines = answer(kept(task), dev_table(kept(task))).splitlines()
+    assert next(line for line in lines if line.startswith("- ")).startswith("- Even with all layers, ")
+
+
+def test_seeds_with_one_answer_to_all_examples_are_counted():
+    rng, labels = np.random.default_rng(9), np.arange(40) % 2
+    varied = [Answers(TASKS["cola"], np.arange(40), np.full(40, "dev"), labels, rng.integers(2, size=(1, 40)))]
+    same = [replace(varied[0], answers=np.ones((1, 40), dtype=int))] * 2
+    samples = resample({("albert", "cola"): [*same, *varied], ("palbert", "cola"): varied * 2})
+    assert collapsed_notes(samples) == ["some models give one answer to all examples: 2 of 3 seeds of albert on CoLA"]
