@@ -436,7 +436,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
         return tested
     return (
         f"{tested} A mark compares the configurations that the searches chose, not the methods: two equal methods, "
-        "each searched once, get a mark in 4 to 60 % of comparisons. --compare methods tests the methods."
+        "each searched once, get a mark in up to 60 % of comparisons. --compare methods tests the methods."
     )
 
 

@@ -99,7 +99,7 @@ def test_what_a_mark_means_stands_only_where_there_is_one(tmp_path):
         study = predicted_study(tmp_path / name, {"albert": 0.6, "palbert": accuracy}, ["rte"])
         write_tables([study], tmp_path / name / "tables")
         captions[name] = (tmp_path / name / "tables" / "dev.md").read_text()
-    told = "each searched once, get a mark in 4 to 60 % of comparisons"
+    told = "each searched once, get a mark in up to 60 % of comparisons"
     assert all(words in captions["marked"] for words in ("↑ |", told))
     assert not any(words in captions["equal"] for words in ("↑ |", told))
     assert "↑ and ↓: the mean score is above or below that of albert" in captions["equal"]
