@@ -14,6 +14,7 @@ FIXED: Configuration = {  # values that have no effect
     "conv_kernel_size": None,
     "num_hidden_layers": 0,
     "precision": "float32",
+    "pooling": "pooler",
 }
 
 MINI_SPACE: dict[str, BaseDistribution] = {"learning_rate": FloatDistribution(1e-3, 2e-3, log=True)}

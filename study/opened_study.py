@@ -28,7 +28,7 @@ from study.plans.plan_file import (
     require_plan,
 )
 from study.plans.resolution import list_unsearched_fields, resolve
-from study.plans.resolved_plan import Arm, ResolvedPlan, describe_new_pooler, digest, format_file_name
+from study.plans.resolved_plan import Arm, ResolvedPlan, describe_poolers, describe_poolings, digest, format_file_name
 from trainables import base_method, method_files
 from trainables.data import glue
 from trainables.data.repeated_texts import describe_repeats
@@ -244,7 +244,7 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
         notes.append(f"--name {options.name} only names the study; --task {options.name} chooses the task")
     if names := ", ".join(study.resolved.untrained):
         notes.append(f"backbone {names} has random weights; --backbone chooses a pretrained one")
-    notes += map(describe_new_pooler, study.resolved.without_pooler)
+    notes += [*describe_poolers(study.resolved), *describe_poolings(study.resolved)]
     notes += [*_note_unsearched(study.resolved), *_note_empty_searches(study.resolved, options)]
     notes += [*_note_first_tries(study.resolved), *_note_blocked(study)]
     notes += _note_changed_methods(study.resolved, facts)

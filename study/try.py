@@ -27,13 +27,12 @@ from study.launch_options import LaunchOptions, plan_from
 from study.plans.plan import Layered, format_columns
 from study.plans.plan_file import INCLUDE
 from study.plans.resolution import resolve, resolve_configuration
-from study.plans.resolved_plan import FIRST_SEED, describe_new_pooler
+from study.plans.resolved_plan import FIRST_SEED, ResolvedPlan, describe_poolers
 from study.screen import points
 from study.storage.addresses import check_new_folder
 from trainables.configuration import AtLeastOne, Count
 from trainables.data.glue import count_repeated_texts
 from trainables.data.tasks import TASKS
-from trainables.encoders.backbones import has_new_pooler
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit
 from trainables.schema import Typed, Value
 from trainables.sources import Unusable
@@ -70,14 +69,14 @@ def run(options: Options) -> int:
     """
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
-    spec, values = resolve_spec(options)
+    spec, values, resolved = resolve_spec(options)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in values.items()]
     print(f"{spec.method}/{spec.task}, seed {spec.seed}", *format_columns(rows), sep="\n", flush=True)
     task = TASKS[spec.task]
     if (counted_texts := count_repeated_texts(task, spec.data)) and counted_texts.is_notable:
         print(counted_texts.describe_effect(task.title))
-    if has_new_pooler(spec.backbone):
-        print(describe_new_pooler(spec.backbone), flush=True)
+    for line in describe_poolers(resolved):
+        print(line, flush=True)
     try:
         train(spec, options)
     except (Unavailable, Unusable):
@@ -92,8 +91,8 @@ def run(options: Options) -> int:
     return 0
 
 
-def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
-    """Return the trial that the options describe, and the value and origin of each field.
+def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]], ResolvedPlan]:
+    """Return the trial that the options describe, the value and origin of each field, and the plan of this trial.
 
     Raises:
         ValueError: if the options are invalid, or the method starts from a trained model.
@@ -110,10 +109,12 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     resolved = resolve(plan)
     arm = resolved.arms[0]
     resolution = resolve_configuration(plan, arm.method, arm.task)
-    values = {name: Layered(arm.fixed[name], layered.origin) for name, layered in resolution.fixed.items()}
-    spec = specify_arm(resolved, arm, {name: arm.fixed[name] for name in values}, seed=options.seed)
+    values = {
+        name: Layered(arm.fixed.get(name, layered.value), layered.origin) for name, layered in resolution.fixed.items()
+    }
+    spec = specify_arm(resolved, arm, arm.fixed, seed=options.seed)
     origins = {"backbone": Layered[Value](arm.backbone, resolution.backbone.origin)}
-    return spec, values | origins
+    return spec, values | origins, resolved
 
 
 def train(spec: TrialSpec, options: Options) -> None:

@@ -1,6 +1,7 @@
 """The fields of a method's configuration, and their allowed values. This module does not import torch.
 
-No field has a default. All values of a trial come from the method's search space, which cites the source of each value.
+All values of a trial come from the method's search space, which cites the source of each value. A field has a default
+only if trials with older configurations, which lack the field, must keep their keys (`list_defaults`).
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta
+from msgspec.structs import fields
 
-from trainables.schema import MOST, Typed
+from trainables.schema import MOST, Configuration, Typed
 
 if TYPE_CHECKING:
     from trainables.data.tasks import Task
@@ -20,6 +22,7 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Inside = Annotated[float, Meta(gt=0, lt=1)]
 Precision = Literal["float32", "tensorfloat32", "bfloat16"]  # explained in devices.py
+Pooling = Literal["pooler", "first", "mean", "fresh"]  # explained in encoders/layerwise.py
 AtLeastOne = Annotated[int, Meta(ge=1, le=MOST)]
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 
@@ -68,6 +71,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     warmup_ratio: Share  # share of all steps; warmup_steps must then be 0
     layer_decay: Annotated[float, Meta(gt=0, le=1)]  # factor from a layer's learning rate to that of the layer below
     num_hidden_layers: Count  # number of backbone layers to keep, counted from the first; 0 keeps all
+    pooling: Pooling = "pooler"  # how a layer's hidden states become the vector that the heads read
 
     def __post_init__(self) -> None:
         """Check that the training fields are consistent."""
@@ -102,6 +106,11 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
     # prior_posterior is KL(prior || posterior), as in the released code.
     kl_direction: Literal["prior_posterior", "posterior_prior"]
     posterior_tail: Literal["constant", "drop", "remainder"]  # p_i of layers after the truncation: see models/ponder.py
+
+
+def list_defaults(config: type[TrainingConfig] = TrainingConfig) -> Configuration:
+    """Map the fields that have a default to their defaults. A trial's configuration omits a field at its default."""
+    return {field.name: field.default for field in fields(config) if field.default is not NODEFAULT}
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:

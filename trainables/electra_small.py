@@ -5,7 +5,8 @@ finetune/preprocessing.py, finetune/classification/classification_tasks.py, and 
 Three configuration fields select the behaviour:
 
 * `head`: `first_token` is the head of the original: dropout and `tf.layers.dense` on [CLS], with TensorFlow's default
-  initial weights (Glorot-uniform, zero bias). `pooled` is `ElectraClassificationHead` of `transformers`: dropout,
+  initial weights (Glorot-uniform, zero bias). It has no pooler; with `pooling` mean, it reads the mean of the tokens.
+  `pooled` is `ElectraClassificationHead` of `transformers`: dropout,
   dense, GELU, dropout and a linear layer, with normal initial weights of standard deviation 0.02.
 * `layer_decay_convention`: with `paper`, the top layer has the rate learning_rate * layer_decay, as in the paper. With
   `released`, the rates of all layers and of the embeddings are multiplied by layer_decay once more, as in the code.
@@ -59,9 +60,14 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
     layer_decay_convention: Literal["paper", "released"] | None  # None if layer_decay is 1
 
     def __post_init__(self) -> None:
-        """Check that `layer_decay_convention` is set if `layer_decay` is below 1, and is None otherwise."""
+        """Check that `layer_decay_convention` is set only if it is used, and that a new pooler has a head."""
         super().__post_init__()
         check_used(self, "layer_decay_convention", used=self.layer_decay < 1, condition="layer_decay is below 1")
+        if self.pooling == "fresh" and self.head == "first_token":
+            raise ValueError(
+                "pooling is fresh, but the head first_token has no pooler; allowed: pooler, first, mean, or fresh with "
+                "the head pooled"
+            )
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

@@ -33,7 +33,7 @@ from study.facts.attestation import FirstCode, describe_code
 from study.facts.plain_words import CellInWords, counted, describe_shortfalls, joined
 from study.facts.record import Record
 from study.plans.ranges import format_setting, shorten, split_key
-from study.plans.resolved_plan import describe_new_pooler
+from study.plans.resolved_plan import describe_poolers, describe_poolings
 from study.plans.samplers import describe_sampler, describe_select_by
 from trainables import Departure
 from trainables.data.metrics import metric_words
@@ -119,10 +119,11 @@ def describe_pretraining(studies: Sequence[Study]) -> list[str]:
     return [_describe_backbone(study, f" of {name}" if len(studies) > 1 else "") for name, study in named]
 
 
-def describe_new_poolers(studies: Sequence[Study]) -> list[str]:
-    """Name the backbones without a pooler, each in a sentence."""
-    names = dict.fromkeys(name_backbone(name) for study in studies for name in study.file.plan.without_pooler)
-    return [f"B{describe_new_pooler(name)[1:]}." for name in names]
+def describe_pooling(studies: Sequence[Study]) -> list[str]:
+    """Describe in sentences the backbones without a trained pooler, and what heads read instead of a pooler."""
+    plans = [study.file.plan for study in studies]
+    lines = [line for plan in plans for line in (*describe_poolers(plan, name_backbone), *describe_poolings(plan))]
+    return [f"{line[0].upper()}{line[1:]}." for line in dict.fromkeys(lines)]
 
 
 def _describe_backbone(study: Study, where: str) -> str:

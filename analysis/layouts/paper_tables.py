@@ -78,7 +78,7 @@ def dev_table(evidence: Evidence) -> Table:
         notes.explain_marks(rows, compared),
         notes.describe_protocol(evidence.studies, rows),
         *notes.describe_pretraining(evidence.studies),
-        *notes.describe_new_poolers(evidence.studies),
+        *notes.describe_pooling(evidence.studies),
     ]
     return _make_paper_table(
         evidence,

@@ -255,6 +255,21 @@ def first_layers_alone_can_be_trained(subject: Subject) -> None:
     require(shape == expected, f"logits have shape {shape}; allowed: {expected} (layers, batch, labels)")
 
 
+def heads_read_what_pooling_says(subject: Subject) -> None:
+    """Check that the model can be trained, and exits as on all layers, with pooling=first and pooling=mean."""
+    task, rows = subject.tasks[0], examples(subject.tasks[0])[0]
+    for pooling in ("first", "mean"):
+        try:
+            subject.config(task, pooling=pooling)
+        except ValueError:  # the method's Config refuses it
+            continue
+        model = subject.model(task, pooling=pooling)
+        model.loss(rows)["loss"].backward()
+        outputs = model.eval().all_exits(rows)
+        case = f"on {task} with pooling {pooling}, in inference and from the outputs of all layers"
+        _require_same(model.infer(rows, _seeded()), apply_exit(model.exit_rule, outputs, _seeded()), case)
+
+
 RULES: tuple[Callable[[Subject], None], ...] = (
     what_is_returned_can_be_used,
     loss_decreases,
@@ -267,6 +282,7 @@ RULES: tuple[Callable[[Subject], None], ...] = (
     every_trained_parameter_has_a_gradient,
     bfloat16_keeps_logits_and_lambdas_in_float32,
     first_layers_alone_can_be_trained,
+    heads_read_what_pooling_says,
 )
 
 

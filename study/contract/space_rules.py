@@ -19,7 +19,7 @@ import search_spaces
 import trainables
 from search_spaces import SearchSpace
 from trainables import Departure
-from trainables.configuration import TrainingConfig
+from trainables.configuration import TrainingConfig, list_defaults
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
 from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.method_files import format_error, locate_files
@@ -88,11 +88,13 @@ Rule = Callable[[Method], Iterator[Fault]]
 
 
 def config_is_a_training_config(method: Method) -> Iterator[Fault]:
-    """Check that Config is a subclass of TrainingConfig, and that its fields have no defaults."""
+    """Check that Config is a subclass of TrainingConfig, and that the fields that it adds have no defaults."""
     config = trainables.load(method.name).Config
     if not (isinstance(config, type) and issubclass(config, TrainingConfig)):
         yield CONFIG, f"Config is {config!r:.60}; allowed: a subclass of TrainingConfig"
-    elif config.__struct_defaults__:
+    elif missing := sorted(list_defaults().keys() - list_defaults(config).keys()):
+        yield CONFIG, f"Config redefines {missing[0]}, which TrainingConfig defines; allowed: another name"
+    elif list_defaults(config) != list_defaults():
         yield CONFIG, "fields of Config have defaults; allowed: values in FIXED instead of defaults"
     else:
         try:

@@ -13,7 +13,7 @@ from search_spaces.objectives import Recipe
 from study import profiles
 from study.facts.plain_words import read_width, wrap_line
 from study.plans.ranges import is_searched, shorten
-from study.plans.resolved_plan import Arm, Departures, ResolvedPlan
+from study.plans.resolved_plan import Arm, Departures, ResolvedPlan, list_poolings
 from trainables import Departure
 from trainables.schema import Configuration
 
@@ -114,6 +114,9 @@ def _list_protocol(plan: ResolvedPlan) -> Departures:
         ("selection by", "the score", str(asked.select_by)): asked.select_by is not UNSET,
         ("weights of backbones", "pretrained", "random, not pretrained"): bool(plan.untrained),
         ("poolers of backbones", "pretrained", "random, in methods that use a pooler"): bool(plan.without_pooler),
+        ("poolers of backbones", "pretrained", "not trained, in methods that use a pooler"): bool(
+            plan.without_trained_pooler
+        ),
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,
@@ -121,4 +124,8 @@ def _list_protocol(plan: ResolvedPlan) -> Departures:
             len({arm.method for arm in arms}) > len({*map(_choose_name, arms)})
         ),
     }
-    return tuple(Departure(*line) for line, holds in differences.items() if holds)
+    pooled = [
+        Departure(f"pooling of {', '.join(names)}", "[CLS] through the backbone's pooler", words)
+        for words, names in list_poolings(plan).items()
+    ]
+    return (*(Departure(*line) for line, holds in differences.items() if holds), *pooled)

@@ -65,6 +65,7 @@ from study.plans.resolved_plan import (
 )
 from study.plans.samplers import check_sampler, describe_sampler, describe_select_by, read_select_by
 from trainables import method_files
+from trainables.configuration import list_defaults
 from trainables.data.glue import check_data, count_repeated_texts, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import (
@@ -73,6 +74,7 @@ from trainables.encoders.backbones import (
     check_attention,
     check_backbone,
     check_depth,
+    check_pooling,
     check_positions,
     check_spelling,
     count_layers,
@@ -81,6 +83,7 @@ from trainables.encoders.backbones import (
     hub_revision,
     is_folder,
     is_hub_name,
+    is_trained_on_mean,
     is_untrained,
 )
 from trainables.runs.trial import AT_LAYERS
@@ -166,14 +169,18 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         config, depth = trainables.configure(arm.method, arm.any_configuration), arm.find_most("num_hidden_layers")
         checked(partial(check_depth, arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
         checked(partial(check_attention, arm.pinned_backbone, config), arm.backbone, unchecked)
+        for pooling in arm.list_values("pooling"):
+            of_arm = trainables.configure(arm.method, {**arm.any_configuration, "pooling": pooling})
+            checked(partial(check_pooling, arm.pinned_backbone, of_arm), arm.backbone, unchecked)
         check_positions(arm.backbone, arm.find_most("max_length"), of=arm.name)
         checked(partial(check_family, arm.method, arm.pinned_backbone), arm.backbone, unchecked)
 
 
 def _note_pooler(arm: Arm, unchecked: list[str] | None) -> Arm:
-    """Return the arm with a note of whether its backbone lacks a pooler."""
+    """Return the arm with a note of whether its backbone lacks a pooler, or was trained without using it."""
     is_new = checked(partial(has_new_pooler, arm.pinned_backbone), arm.backbone, unchecked)
-    return replace(arm, new_pooler=True) if is_new is True else arm
+    on_mean = checked(partial(is_trained_on_mean, arm.pinned_backbone), arm.backbone, unchecked)
+    return replace(arm, new_pooler=is_new is True or UNSET, trained_on_mean=on_mean is True or UNSET)
 
 
 def _check_select_by(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
@@ -336,7 +343,8 @@ def _resolve_arm(
         raise
     except Exception as error:  # a user's code may raise anything
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
-    fixed = {name: getattr(config, name) for name in arm.fixed}  # with the field's types: 0 becomes 0.0
+    values = {name: getattr(config, name) for name in arm.fixed}  # with the field's types: 0 becomes 0.0
+    fixed = {name: value for name, value in values.items() if (name, value) not in list_defaults().items()}
     is_same = not arm.space or plan.search_precision == fixed.get("precision")
     return replace(arm, fixed=fixed, search_precision=UNSET if is_same else plan.search_precision)
 
@@ -555,3 +563,16 @@ def _check_starts(arms: Mapping[str, Arm]) -> None:
                 raise ValueError(f"arms start from each other: {', which starts from '.join([*chain, source])}")
             chain.append(source)
             source = arms[source].start_from
+        _check_pooling_of_start(arm, arms)
+
+
+def _check_pooling_of_start(arm: Arm, arms: Mapping[str, Arm]) -> None:
+    """Raise ValueError if an arm's heads read its start model in another way than the heads that trained it."""
+    if arm.start_from is None:
+        return
+    ours, theirs = (each.list_values("pooling") for each in (arm, arms[arm.start_from]))
+    if ours != theirs or len(ours) > 1:
+        raise ValueError(
+            f"pooling of {arm.name} is {' | '.join(map(str, ours))}, but it starts from {arm.start_from}, whose "
+            f"pooling is {' | '.join(map(str, theirs))}; allowed: the same for both, --set pooling={theirs[0]}"
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import UNSET, UnsetType
@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 import trainables
 from study.plans.plan import EarlyStopping, Plan
 from trainables import Departure
-from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
+from trainables.configuration import AtLeastOne, Count, NotNegative, Precision, list_defaults
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import Task
 from trainables.encoders import backbones
@@ -124,7 +124,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     method: str
     task: str
     space: Mapping[str, Range]  # ranges of tuned fields; empty: no search
-    fixed: Configuration  # the other fields of the method's configuration
+    fixed: Configuration  # the other fields of the method's configuration, without those of `list_defaults` at default
     post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings: a search chooses the best
     first: tuple[Configuration, ...]  # configurations tried first: of --first-from, published, or the grid
     samples: int  # requested search trials
@@ -139,6 +139,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     pretraining: Pretraining | UnsetType = UNSET  # of the backbone, if `study.pretrain` made it
     random_weights: bool | UnsetType = UNSET  # True if the backbone is a folder without weights, else UNSET
     new_pooler: bool | UnsetType = UNSET  # True if the backbone's weights lack the pooler of its family, else UNSET
+    trained_on_mean: bool | UnsetType = UNSET  # True if the backbone was trained without its pooler, on mean tokens
     search_precision: Precision | UnsetType = UNSET  # of search trials; UNSET: as in `fixed`
 
     @property
@@ -190,7 +191,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     def list_values(self, name: str) -> list[Value]:
         """List the choices or both ends of a tuned field, or the value of a fixed field."""
-        return self.space[name].extremes if name in self.space else [self.fixed[name]]
+        return self.space[name].extremes if name in self.space else [{**list_defaults(), **self.fixed}[name]]
 
     def find_most(self, name: str) -> int:
         """Return the highest value of an integer field."""
@@ -198,7 +199,8 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     def read_field(self, name: str) -> Range | tuple[Value, ...] | Value:
         """Return a field's range, exit settings or fixed value; `absent` if the arm has no such field."""
-        return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
+        fixed = {**list_defaults(), **self.fixed}
+        return self.space.get(name) or self.exit_settings.get(name) or fixed.get(name, "absent")
 
     def fixes(self, name: str, value: Value) -> bool:
         """Check if the arm fixes the field at `value`; 1 and 1.0 are different values."""
@@ -265,8 +267,18 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def without_pooler(self) -> list[str]:
-        """The pretrained backbones whose weights lack the pooler of their family."""
-        return list(dict.fromkeys(arm.backbone for arm in self.arms if arm.new_pooler))
+        """The pretrained backbones whose weights lack the pooler of their family, in arms that use the pooler."""
+        return self._list_backbones(lambda arm: arm.new_pooler is True)
+
+    @property
+    def without_trained_pooler(self) -> list[str]:
+        """The backbones that were trained on the mean of their tokens, in arms that use the pooler nevertheless."""
+        return self._list_backbones(lambda arm: arm.trained_on_mean is True and not arm.new_pooler)
+
+    def _list_backbones(self, holds: Callable[[Arm], bool]) -> list[str]:
+        """List the backbones of the arms that use the backbone's pooler, if `holds` is true."""
+        users = [arm for arm in self.arms if "pooler" in arm.list_values("pooling")]
+        return list(dict.fromkeys(arm.backbone for arm in users if holds(arm)))
 
     @property
     def pins(self) -> dict[str, str]:
@@ -302,6 +314,37 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 def describe_new_pooler(backbone: str) -> str:
     """Describe in one line a pretrained backbone that lacks the pooler of its family."""
     return f"backbone {backbone} has no pooler, so methods that use a pooler start with a random one"
+
+
+def describe_poolers(plan: ResolvedPlan, name: Callable[[str], str] = str) -> list[str]:
+    """Describe in one line each backbone whose pooler was never trained, with a remedy. `name` shortens its name."""
+    lines = [describe_new_pooler(name(backbone)) for backbone in plan.without_pooler]
+    lines += [
+        f"backbone {name(backbone)} was trained on the mean of its tokens, so its pooler is not trained"
+        for backbone in plan.without_trained_pooler
+    ]
+    return [f"{line}; --set pooling=mean reads the mean of the tokens instead" for line in lines]
+
+
+_POOLINGS = {  # values of `pooling` other than the default
+    "first": "the state of [CLS], without a pooler",
+    "mean": "the mean of the tokens, without a pooler",
+    "fresh": "[CLS] through a pooler that is new in each trial",
+}
+
+
+def list_poolings(plan: ResolvedPlan) -> dict[str, list[str]]:
+    """Map each pooling other than the backbone's pooler, in words, to the methods that use it."""
+    methods = {
+        words: [arm.method for arm in plan.arms if value in arm.list_values("pooling")]
+        for value, words in _POOLINGS.items()
+    }
+    return {words: list(dict.fromkeys(names)) for words, names in methods.items() if names}
+
+
+def describe_poolings(plan: ResolvedPlan) -> list[str]:
+    """Describe in one line each pooling other than the backbone's pooler."""
+    return [f"the heads of {', '.join(names)} read {words}" for words, names in list_poolings(plan).items()]
 
 
 # ---- identities and seeds

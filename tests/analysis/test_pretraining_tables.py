@@ -161,6 +161,6 @@ def test_a_backbone_without_a_pooler_is_named_in_the_caption(tmp_path, plain):
     plan = mini_plan(**SMALL)
     plan = replace(plan, arms=tuple(replace(arm, new_pooler=True) for arm in plan.arms))
     study = launched_study(tmp_path / "study", plan)
-    sentence = "Backbone mini-albert has no pooler, so methods that use a pooler start with a random one."
+    sentence = "Backbone mini-albert has no pooler, so methods that use a pooler start with a random one; --set pooling"
     assert sentence in (study / "tables" / "dev.md").read_text()
     assert "pooler" not in (plain / "tables" / "dev.md").read_text()

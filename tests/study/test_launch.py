@@ -334,6 +334,7 @@ def hub_names(monkeypatch, commit: str) -> None:
     monkeypatch.setattr("study.plans.resolution.backbone_fingerprint", lambda name, kind: f"{name}@{commit}")
     monkeypatch.setattr("study.plans.resolution.check_backbone", lambda backbone, tokenizer: None)
     monkeypatch.setattr("study.plans.resolution.has_new_pooler", lambda backbone: False)
+    monkeypatch.setattr("study.plans.resolution.is_trained_on_mean", lambda backbone: False)
     monkeypatch.setattr("study.plans.resolution.check_depth", lambda backbone, depth, of: None)
     monkeypatch.setattr("study.plans.resolution.check_attention", lambda backbone, config: None)
 

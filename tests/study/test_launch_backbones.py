@@ -201,7 +201,8 @@ def test_a_missing_pooler_stands_in_the_dry_run_and_the_departures(capsys, tmp_p
     without_pooler(folder)
     assert launch.main(asked) == 0
     told = capsys.readouterr().out
-    assert f"backbone {folder} has no pooler, so methods that use a pooler start with a random one\n" in told
+    remedy = "--set pooling=mean reads the mean of the tokens instead"
+    assert f"backbone {folder} has no pooler, so methods that use a pooler start with a random one; {remedy}\n" in told
     assert "    poolers of backbones: random, in methods that use a pooler (paper: pretrained)\n" in told
 
 

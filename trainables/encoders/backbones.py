@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.configuration import EncoderConfig
+from trainables.configuration import EncoderConfig, TrainingConfig
 from trainables.encoders.architectures import FAMILIES, check_architecture, find_fault, has_pooler
 from trainables.encoders.sharebert_slices import compute_slices
 from trainables.encoders.weights import Weight, list_shards, read_header
@@ -125,6 +125,7 @@ _WEIGHTS = (
 _LIKE_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".index", ".index.json")
 PRETRAINING_FILE = "pretraining.json"  # record of the pretraining; not in fingerprints, because it contains times
 _ADAPTER = "adapter_config.json"
+_SENTENCE_POOLING = "1_Pooling/config.json"  # written by sentence-transformers
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _MENUS = {
     "backbone": f"a folder, a hub name, {', '.join(UNTRAINED)}",
@@ -219,6 +220,26 @@ def has_new_pooler(backbone: str) -> bool:
     return bool(weights) and not has_pooler(_read_configuration(backbone), weights)
 
 
+def is_trained_on_mean(backbone: str) -> bool:
+    """Check whether a backbone of sentence-transformers was trained on the mean of its tokens, without its pooler.
+
+    Weights in the local cache of the hub without the description of the pooling are assumed to use their pooler.
+
+    Raises:
+        ValueError: if the hub cannot be reached.
+    """
+    if backbone in UNTRAINED or is_untrained(backbone):
+        return False
+    file = Path(backbone) / _SENTENCE_POOLING if is_folder(backbone) else _find_hub_pooling(backbone)
+    try:
+        description = json.loads(file.read_text(encoding="utf-8")) if file else {}
+    except (OSError, ValueError):  # not needed to load the backbone
+        return False
+    if not isinstance(description, dict):
+        return False
+    return description.get("pooling_mode_mean_tokens") is True or description.get("pooling_mode") == "mean"
+
+
 def describe_unchecked(names: Sequence[str]) -> str:
     """Name in one line the data, backbones and tokenizers that a dry run could not check."""
     return f"{NOT_CHECKED}{', '.join(names)}; a backbone must be of family {', '.join(FAMILIES[:-1])} or {FAMILIES[-1]}"
@@ -299,6 +320,19 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
         raise ValueError(
             f"attention is {config.attention} and conv_kernel_size is {config.conv_kernel_size}, but backbone "
             f"{backbone!r} was pretrained with nystrom and conv_kernel_size {kernel}"
+        )
+
+
+def check_pooling(backbone: str, config: TrainingConfig) -> None:
+    """Check that a backbone's pooler can be new, if the configuration asks for a new pooler.
+
+    Raises:
+        ValueError: if the pooler of the backbone's family has no matrix of its own.
+    """
+    if config.pooling == "fresh" and find_family(backbone) == "sharebert":
+        raise ValueError(
+            f"pooling is fresh, but the pooler of backbone {backbone!r}, a 'sharebert' model, is cut from its word "
+            "embeddings and cannot be new; allowed: pooler, first, mean"
         )
 
 
@@ -623,6 +657,23 @@ def _find_cached_files(name: str) -> dict[str, Path]:
 def _find_snapshot(name: str) -> Path | None:
     """Find the cached folder of a hub name; return None if no file is cached. The folder's name is the commit."""
     return next((path.parent for path in _find_cached_files(name).values()), None)
+
+
+def _find_hub_pooling(name: str) -> Path | None:
+    """Find the description of a hub name's pooling in the cache or, if the weights are not cached, on the hub."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError
+
+    repository, revision = hub_revision(name)
+    cached = try_to_load_from_cache(repository, _SENTENCE_POOLING, revision=revision)
+    if cached is not None or _find_cached_files(name).keys() & _WEIGHTS:
+        return Path(cached) if isinstance(cached, str) else None
+    with _hub_errors("backbone", name):
+        go_offline_if_unreachable()
+        try:
+            return Path(hf_hub_download(repository, _SENTENCE_POOLING, revision=revision))
+        except EntryNotFoundError:
+            return None
 
 
 def _find_hub_configuration(name: str) -> Path:

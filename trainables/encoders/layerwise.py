@@ -4,8 +4,16 @@ The modules are those of `transformers` or, for ShareBERT, of this package. Only
 the same weights, running all layers gives the same output as the `transformers` model. Attention is PyTorch's
 scaled_dot_product_attention or Nystrom attention. Encoders with a large hidden size run without pads
 (`token_states.py`).
-`pool` does what the family's sequence classifier does before its last dropout: tanh(dense([CLS])) for ALBERT and BERT,
-tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA, dense(norm([CLS])) for ShareBERT.
+
+`pooling` says how the states of a layer become the vector that the heads read:
+
+* `pooler`: what the family's sequence classifier does before its last dropout: tanh(dense([CLS])) for ALBERT and BERT,
+  tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA, dense(norm([CLS])) for ShareBERT.
+  The dense layer of RoBERTa and ELECTRA is always new, because only their sequence classifiers have it.
+* `fresh`: like `pooler`, but with a new dense layer for ALBERT and BERT too. ShareBERT's dense layer is cut from the
+  word embeddings, so it cannot be new.
+* `first`: the state of [CLS]. ShareBERT's states are normalised, here and in `mean`.
+* `mean`: the mean of the states of all tokens without pads. This needs all tokens of each layer that has heads.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,6 +25,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import NewGELUActivation
 
+from trainables.configuration import Pooling
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertLayer
 from trainables.encoders.token_states import FirstTokens, Places, TokenStates
 
@@ -70,17 +79,39 @@ class LayerwiseEncoder(nn.Module):
         softmax = model.config._attn_implementation == "padding_free"
         self.first_tokens_alone = softmax and parts.one_attention_each
         self._attend, self._feed_forward = parts.attend, parts.feed_forward
+        self.pooling: Pooling = "pooler"
+
+    def read_by(self, pooling: Pooling) -> None:
+        """Choose how the heads read a layer. A pooler that is not used is not trained."""
+        self.pooling = pooling
+        self.pooler.requires_grad_(self.uses_pooler)
+
+    @property
+    def uses_pooler(self) -> bool:
+        """True if the heads read the output of the pooler."""
+        return self.pooling in ("pooler", "fresh")
+
+    @property
+    def reads_first_token(self) -> bool:
+        """True if the heads read only the first token of each example."""
+        return self.pooling != "mean"
 
     def first_tokens(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Iterator[Tensor]:
-        """After each layer, yield the states of the first tokens, (batch, hidden). Arguments are those of `embed`."""
+        """After each layer, yield what `read` gives, (batch, hidden). Arguments are those of `embed`."""
         states = self.embed(input_ids, attention_mask, token_type_ids)
         last = self.num_layers - 1
         for index in range(last):
             states = self.layer(index, states)
-            yield states.first()
+            yield self.read(states)
         yield self.first_of_last(states)
+
+    def read(self, states: TokenStates) -> Tensor:
+        """Take the input of `pool` from a layer's states, (batch, hidden): the first tokens, or the means of `mean`."""
+        if self.reads_first_token:
+            return states.first()
+        return TokenStates(self.final_norm(states.hidden), states.mask).mean()
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> TokenStates:
         """Compute the embeddings, which are the input of the first layer.
@@ -115,11 +146,14 @@ class LayerwiseEncoder(nn.Module):
         return self._run_feed_forward(index, attended.first())
 
     def first_of_last(self, states: TokenStates) -> Tensor:
-        """Run the last layer on `states`, and return the first tokens' states, (batch, hidden).
+        """Run the last layer on `states`, and return what `read` gives, (batch, hidden).
 
-        If `first_tokens_alone` is true, attention computes no outputs for other tokens.
+        If `first_tokens_alone` is true and the heads read the first token, attention computes no outputs for other
+        tokens.
         """
         last = self.num_layers - 1
+        if not self.reads_first_token:
+            return self.read(self.layer(last, states))
         if not self.first_tokens_alone:
             return self.first_after(last, self.attend(last, states))
         layer, mask = self.layers[self.layer_order[last]], FirstTokens(states.hidden, states.mask)
@@ -129,7 +163,9 @@ class LayerwiseEncoder(nn.Module):
         return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
     def pool(self, first: Tensor, pooler: nn.Module | None = None) -> Tensor:
-        """Pool the [CLS] states of a layer, (..., hidden). If `pooler` is None, use the encoder's pooler."""
+        """Pool what `read` gives, (..., hidden). If `pooler` is None, use the encoder's pooler."""
+        if not self.uses_pooler:
+            return self.final_norm(first) if self.reads_first_token else first
         output = nn.functional.dropout(self.final_norm(first), self.pooler_dropout, self.training)
         return self.activation((pooler or self.pooler)(output))
 
@@ -223,13 +259,14 @@ _ADAPTERS = {
 }
 
 
-def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
+def layerwise(model: PreTrainedModel, num_layers: int = 0, pooling: Pooling = "pooler") -> LayerwiseEncoder:
     """Make a layerwise encoder that shares the weights of a `transformers` model.
 
     Args:
         model: a base model or a sequence classifier of one of `FAMILIES`, with SDPA or Nystrom attention. A
             missing pooler (base models of ELECTRA and RoBERTa) is initialised with PyTorch's global generator.
         num_layers: number of layers to use, counted from the first; 0 means all layers.
+        pooling: how the heads read a layer. `fresh` draws a new pooler with PyTorch's global generator.
 
     Raises:
         ValueError: if the family is not supported, or the model has fewer than `num_layers` layers.
@@ -243,7 +280,11 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
         raise ValueError(f"there is no layerwise encoder for {family!r} models; available: {', '.join(_ADAPTERS)}")
     if num_layers > depth:
         raise ValueError(f"num_hidden_layers is {num_layers}; this backbone has {depth} layers")
-    return LayerwiseEncoder(model, _ADAPTERS[family](model, num_layers or depth))
+    encoder = LayerwiseEncoder(model, _ADAPTERS[family](model, num_layers or depth))
+    if pooling == "fresh" and isinstance(encoder.pooler, nn.Linear) and family in ("albert", "bert"):
+        initialised(encoder.pooler, model.config.initializer_range)
+    encoder.read_by(pooling)
+    return encoder
 
 
 def _find_pooler(model: Any) -> nn.Linear:

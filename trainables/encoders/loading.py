@@ -27,6 +27,7 @@ from trainables.encoders.backbones import (
     MINI_BACKBONES,
     PUBLISHED_SIZES,
     check_attention,
+    check_pooling,
     check_tokenizer,
     check_weights,
     dropout_options,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
-    """Load a backbone's encoder, with the dropout, number of layers and attention of `config`.
+    """Load a backbone's encoder, with the dropout, number of layers, attention and pooling of `config`.
 
     New weights are initialised with PyTorch's global generator.
 
@@ -61,7 +62,7 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
 
     Raises:
         ValueError: if the backbone does not exist, is of an unknown family, is too small for the configuration, or
-            does not support the configured attention.
+            does not support the configured attention or pooling.
     """
     if backbone in MINI_BACKBONES:
         model = mini_model(find_family(backbone), vocab_size, config)
@@ -69,10 +70,11 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
         model = _load_model(backbone, config)
     _check_size(backbone, model.config, config, vocab_size)
     check_attention(backbone, config)
+    check_pooling(backbone, config)
     model = with_attention(model, config)
     if pretrained_convolution(backbone) is not None:
         load_convolutions(model, *hub_revision(backbone))
-    return layerwise(model, config.num_hidden_layers)
+    return layerwise(model, config.num_hidden_layers, config.pooling)
 
 
 def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:

@@ -120,6 +120,13 @@ class TokenStates:
         """Take the states of each example's first token, (batch, hidden)."""
         return self.hidden[:, 0] if isinstance(self.mask, Tensor) else self.hidden[0, self.mask.firsts]
 
+    def mean(self) -> Tensor:
+        """Compute the mean of each example's states over its real tokens, (batch, hidden)."""
+        if isinstance(self.mask, Tensor):
+            real = self.mask[:, 0, 0, :, None]
+            return (self.hidden * real).sum(1) / real.sum(1)
+        return self.mask.padded(self.hidden).sum(1) / self.mask.mask[:, 0, 0, :, None].sum(1)
+
     @property
     def num_tokens(self) -> int:
         """Number of tokens that a layer processes, including any pads."""

@@ -16,8 +16,6 @@ from trainables.models.exit_rules import ExitRule, LastLayer
 class LastLayerModel(EarlyExitModel):
     """A model without early exit: one classifier, trained on the last layer."""
 
-    uses_pooler = True  # as in the sequence classifiers of `transformers`
-
     def __init__(self, encoder: LayerwiseEncoder, num_labels: int, config: TrainingConfig) -> None:
         """Add a new classifier to the encoder's pooled output."""
         super().__init__(encoder, LastLayer(), num_labels, config)
@@ -34,7 +32,7 @@ class LastLayerModel(EarlyExitModel):
         return {"loss": self.task_losses(logits, batch["labels"]).mean()}
 
     def pooled(self, first: Tensor) -> Tensor:
-        """Compute the classifier's input, (..., hidden), from the first token's states."""
+        """Compute the classifier's input, (..., hidden), from what the encoder reads of a layer."""
         return self.encoder.pool(first)
 
 
@@ -83,17 +81,20 @@ class ClassifierPerLayer(EarlyExitModel):
 class PoolerPerLayer(ClassifierPerLayer):
     """A pooler and a classifier for every layer, as in DeeBERT and BERxiT.
 
-    The last layer uses the backbone's pooler; the other layers use copies of it (castorini/berxit at 1fb2162,
-    modeling_highway_bert.py:63-67, 228-260).
+    The last layer uses the encoder's pooler; the other layers use copies of it (castorini/berxit at 1fb2162,
+    modeling_highway_bert.py:63-67, 228-260). Without a pooler, each layer has only its classifier.
     """
 
     def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
         """Add new classifiers and copies of the encoder's pooler. Arguments are those of `ClassifierPerLayer`."""
         super().__init__(encoder, *others, **named)
-        self.poolers = nn.ModuleList(deepcopy(encoder.pooler) for _ in range(encoder.num_layers - 1))
+        copies = encoder.num_layers - 1 if encoder.uses_pooler else 0
+        self.poolers = nn.ModuleList(deepcopy(encoder.pooler) for _ in range(copies))
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
-        """Apply each layer's pooler."""
+        """Apply each layer's pooler, if the heads read poolers."""
+        if not self.encoder.uses_pooler:
+            return super().pooled(index, first)
         poolers = [*self.poolers, self.encoder.pooler][index : index + len(first)]
         return torch.stack([self.encoder.pool(layer, pooler) for layer, pooler in zip(first, poolers, strict=True)])
 
@@ -172,17 +173,13 @@ class ElectraModel(LastLayerModel):
         head: str,
         layer_decay_convention: str | None,
     ) -> None:
-        """Add a new classifier to the pooled output if `head` is "pooled", else to the [CLS] state."""
+        """Add a new classifier to the pooled output if `head` is "pooled", else to the [CLS] state or to the mean."""
         super().__init__(encoder, num_labels, config)
-        self.uses_pooler = head == "pooled"
-        if not self.uses_pooler:
+        if head == "first_token":
             nn.init.xavier_uniform_(self.classifier.weight)  # Glorot-uniform, with bias 0: default of `tf.layers.dense`
         self.layer_decay_convention = layer_decay_convention
-        encoder.pooler.requires_grad_(self.uses_pooler)
-
-    def pooled(self, first: Tensor) -> Tensor:
-        """Compute the classifier's input, (..., hidden): the [CLS] states, pooled if `head` is "pooled"."""
-        return super().pooled(first) if self.uses_pooler else self.encoder.final_norm(first)
+        if head == "first_token" and encoder.uses_pooler:
+            encoder.read_by("first")
 
     def decay_steps(self, depth: int) -> int:
         """Compute the exponent of `layer_decay`. In the convention `released`, a layer's exponent is 1 higher."""

@@ -50,7 +50,8 @@ class EarlyExitModel(nn.Module, ABC):
 
         Args:
             index: the first of these layers, counted from 0.
-            first: states of the first token after each layer, (layers, batch, hidden).
+            first: what the encoder reads of each layer for its `pool`, (layers, batch, hidden): the states of the
+                first token, or with the pooling `mean` the means over all tokens.
             carried: state that the heads returned for the previous layer, (batch, ...); None at the first layer.
 
         Returns:
@@ -97,7 +98,7 @@ class EarlyExitModel(nn.Module, ABC):
         return logits, exit_logits
 
     def first_tokens(self, batch: Batch) -> Iterator[Tensor]:
-        """Compute the states of the first token after each layer, (batch, hidden)."""
+        """Compute what the encoder reads of each layer, (batch, hidden): by default, the states of the first token."""
         return self.encoder.first_tokens(**_drop_labels(batch))
 
     def computing(self, batch: Batch) -> AbstractContextManager[None]:
@@ -152,7 +153,7 @@ class EarlyExitModel(nn.Module, ABC):
         for index in range(num_layers):
             if index + 1 < rule.earliest(num_layers):  # no example may exit: the heads run later, together
                 states = self.encoder.layer(index, states)
-                first.append(states.first())
+                first.append(self.encoder.read(states))
                 continue
             if index + 1 == num_layers:
                 first.append(self.encoder.first_of_last(states))
@@ -177,18 +178,18 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may exit.
 
-        In a large batch, the layer's second half may run on the first tokens only. The returned function then runs
-        the second half on all tokens of the examples that stay.
+        In a large batch, the layer's second half may run on the first tokens only, if the heads read no others. The
+        returned function then runs the second half on all tokens of the examples that stay.
 
         Returns:
-            The first tokens' states, and a function that computes all states of the examples that stay.
+            What the encoder reads of the layer, and a function that computes all states of the examples that stay.
         """
         attended = self.encoder.attend(index, states)
-        if some_left and attended.num_tokens >= HALVED_FROM:
+        if some_left and self.encoder.reads_first_token and attended.num_tokens >= HALVED_FROM:
             first = self.encoder.first_after(index, attended)
             return first, lambda stays: self.encoder.feed_forward(index, attended.of(stays))
         whole = self.encoder.feed_forward(index, attended)
-        return whole.first(), whole.of
+        return self.encoder.read(whole), whole.of
 
     def _decide(
         self, rule: ExitRule, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
@@ -196,7 +197,7 @@ class EarlyExitModel(nn.Module, ABC):
         """Run the heads and an exit rule on consecutive layers; return the decision at the last of them.
 
         Args:
-            first: first tokens' states after these layers, (layers, batch, hidden).
+            first: what the encoder reads of these layers, (layers, batch, hidden).
             layer: the last of these layers, counted from 1.
         """
         below, num_layers = layer - len(first), self.encoder.num_layers

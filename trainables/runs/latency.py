@@ -114,8 +114,8 @@ def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[Tex
     """Count the FLOPs of a few texts, for exits after layer 1, 2, ...
 
     Three lengths are counted: the shortest, the middle and the longest. They determine the FLOPs of all other lengths.
-    A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits, so three lengths below and
-    three from `HALVED_FROM` are counted if both exist.
+    A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits, unless the heads read the
+    mean of all tokens, so three lengths below and three from `HALVED_FROM` are counted if both exist.
     """
     rows = {int(examples.lengths[row]): row for row in _choose_texts(examples.lengths)}
     rules = [FixedLayer(layer) for layer in range(1, model.encoder.num_layers + 1)]

@@ -94,7 +94,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # the random weights drawn here are replaced below
         backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
-        encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers)
+        encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers, config.pooling)
         model = method.build(config, encoder, task)
     try:
         check_fit(model, weights, has="the folder")
@@ -205,7 +205,7 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
     config.update({"id2label": {}, "label2id": {}})  # otherwise the export could be loaded as an untrained classifier
     has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    if has_class and isinstance(model, LastLayerModel) and model.uses_pooler:  # the class computes the same logits
+    if has_class and isinstance(model, LastLayerModel) and model.encoder.uses_pooler:  # the class has the same logits
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
         config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"
         config.architectures = [_CLASSIFIER]
