@@ -9,6 +9,7 @@ import torch
 from helpers import configurations
 from helpers.configurations import SIZES
 from helpers.places import SHARED
+from huggingface_hub.errors import EntryNotFoundError
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoConfig, AutoModel
@@ -18,6 +19,7 @@ from trainables.encoders.backbones import (
     MINI_BACKBONES,
     check_backbone,
     check_spelling,
+    is_trained_on_mean,
     is_untrained,
     whole_name,
 )
@@ -455,3 +457,19 @@ def test_real_model_of_sentencepiece_is_counted_and_refused_if_cut(tmp_path):
         Unusable, match=r"cannot be loaded: spiece.model: the file is not a complete SentencePiece model$"
     ):
         check_backbone("albert-base", str(tmp_path))
+
+
+@pytest.mark.parametrize(("answer", "known"), [("mean", True), ("cls", False), (None, False)])
+def test_pooling_of_a_hub_name_is_read_from_the_hub(answer, known, tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": answer == "mean"}))
+
+    def download(repository, file, *, revision):
+        assert (repository, file, revision) == ("lab/sentences", "1_Pooling/config.json", "abc")
+        if answer is None:
+            raise EntryNotFoundError("no such file")
+        return str(tmp_path / "config.json")
+
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names, **named: None)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr("trainables.encoders.backbones.go_offline_if_unreachable", lambda: None)
+    assert is_trained_on_mean("lab/sentences@abc") is known
