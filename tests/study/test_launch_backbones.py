@@ -133,7 +133,7 @@ def test_what_an_arm_starts_from_is_told_by_a_dry_run_and_explained(capsys, tmp_
 def test_a_plan_without_a_pretraining_says_nothing_of_one():
     """So keys, hashes and names of studies stay what they were."""
     plain = to_plain(resolve(plan_from("--task", "rte")))
-    assert plain.keys() == {"asked", "arms", "protocol", "departures"}
+    assert plain.keys() == {"asked", "arms", "protocol", "departures", "repeated_texts"}
     assert "pretraining" not in plain["arms"][0].keys() | plain["asked"].keys()
 
 

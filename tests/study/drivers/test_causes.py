@@ -120,7 +120,10 @@ def test_data_that_are_away_are_the_machines_fault_and_the_trial_goes_on_once_th
     [
         ({"spiece.model": "no model"}, "^tokenizer '.*' cannot be loaded: "),
         ({"config.json": "{"}, "^backbone '.*': config.json is not JSON "),
-        ({"config.json": '{"model_type": "bert", "num_hidden_layers": "many"}'}, "^backbone '.*' cannot be loaded: "),
+        (
+            {"config.json": '{"model_type": "bert", "num_hidden_layers": "many"}'},
+            "^backbone '.*': config.json has num_",
+        ),
         ({"config.json": '{"model_type": "bert", "vocab_size": 5}'}, "^the tokenizer has 7 tokens; backbone .* 5 emb"),
         ({"config.json": '{"model_type": "gpt2"}'}, "^backbone '.*' is a 'gpt2' model; available: "),
     ],

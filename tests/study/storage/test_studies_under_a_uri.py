@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from helpers.edited_studies import write_events
+from helpers.edited_studies import read_event_lines, write_events
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.made_studies import record
 from helpers.places import PATIENCE_SECONDS, ROOT
@@ -87,7 +87,7 @@ def cut_before_the_end_of_the_last_trial(under_uri: Path, folder: Path) -> str:
     """A copy of the study whose launcher died when a confirm trial had told all its epochs; the key of that trial."""
     shutil.copytree(under_uri.parent, folder.parent, dirs_exist_ok=True)
     moved = str(under_uri.parent).encode(), str(folder.parent).encode()
-    lines = (folder / "events.jsonl").read_bytes().replace(*moved).splitlines()
+    lines = [line.replace(*moved) for line in read_event_lines(folder)]
     last = max(number for number, event in enumerate(read_events(folder)) if isinstance(event, TrialEnded))
     key = read_events(folder)[last].key
     write_events(folder, lines[:last])

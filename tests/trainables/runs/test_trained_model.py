@@ -231,13 +231,12 @@ def test_a_trials_model_under_other_names_is_refused_in_one_line(rename, fault, 
     assert fault in str(raised.value)
 
 
-@pytest.mark.parametrize(("rename", "fault"), FAULTS)
-def test_a_trial_whose_selected_model_has_other_names_is_not_resumed(rename, fault, trial, cache):
+@pytest.mark.parametrize("rename", [rename for rename, _ in FAULTS])
+def test_a_trial_whose_selected_model_has_other_names_is_not_resumed(rename, trial, cache):
     folder, model = trial
     renamed(model / "model.safetensors", rename)
-    with pytest.raises(UnreadableState, match=r"^[^\n]+$") as raised:
+    with pytest.raises(UnreadableState, match=r"^[^\n]+: the model of epoch 1 was damaged$"):
         TrainingRun.resume(folder, cache=cache)
-    assert fault in str(raised.value)
 
 
 @pytest.mark.parametrize(("rename", "fault"), FAULTS)
