@@ -334,12 +334,13 @@ _POOLINGS = {  # values of `pooling` other than the default
 
 
 def list_poolings(plan: ResolvedPlan) -> dict[str, list[str]]:
-    """Map each pooling other than the backbone's pooler, in words, to the methods that use it."""
+    """Map each pooling other than the backbone's pooler, in words, to the methods that use it, or may use it."""
+    names = {arm.name: arm.method + " (if the search chooses so)" * ("pooling" in arm.space) for arm in plan.arms}
     methods = {
-        words: [arm.method for arm in plan.arms if value in arm.list_values("pooling")]
+        words: [names[arm.name] for arm in plan.arms if value in arm.list_values("pooling")]
         for value, words in _POOLINGS.items()
     }
-    return {words: list(dict.fromkeys(names)) for words, names in methods.items() if names}
+    return {words: list(dict.fromkeys(users)) for words, users in methods.items() if users}
 
 
 def describe_poolings(plan: ResolvedPlan) -> list[str]:

@@ -87,6 +87,8 @@ def test_another_pooling_stands_in_the_dry_run_and_the_departures(capsys):
         "pooling of pabee: the mean of the tokens, without a pooler (paper: [CLS] through the backbone's pooler)"
     )
     assert departure in " ".join(said.split())
+    said = dry_run(capsys, "--method", "pabee", "--search", "pooling=pooler,first")
+    assert "\nthe heads of pabee (if the search chooses so) read the state of [CLS], without a pooler\n" in said
     plain = dry_run(capsys, "--method", "albert,pabee")
     assert "heads of" not in plain and "pooling" not in plain
 
