@@ -213,7 +213,7 @@ def registration(study: Study) -> str:
         return f"Plan {digest} was not registered before the first trial."
     text = f"According to the journal, plan {digest} was registered before the first trial as {', '.join(places)}"
     source = find_plan_source(study.facts)
-    return f"{text}, and read from {Path(source.file).name} at commit {source.commit}." if source else f"{text}."
+    return f"{text}; the first launch ran {Path(source.file).name} at commit {source.commit}." if source else f"{text}."
 
 
 def _provenance(study: Study) -> dict[str, str]:

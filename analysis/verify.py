@@ -142,13 +142,8 @@ def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[st
 def compare_registration(facts: StudyFacts) -> Iterator[str]:
     """Compare the commit that holds the plan's file with the repository's history, where there is one."""
     source = find_plan_source(facts)
-    try:
-        commit = source and read_plan_commit(source)
-    except ValueError as error:
-        yield f"{JOURNAL}: {error}"
-        return
-    began = _find_first_start(facts)
-    if source and commit and began and commit.made > began:
+    commit, began = source and read_plan_commit(source), _find_first_start(facts)
+    if source and commit and commit.path and began and commit.made > began:
         yield f"{JOURNAL}: commit {source.commit}, which holds the plan, was made after the first trial began ({began})"
 
 
@@ -167,6 +162,8 @@ def _describe_registration(folder: Path) -> str:
     commit = read_plan_commit(source)
     if commit is None:
         return f"\nnot checked, because {ROOT} is not a repository with this commit: the plan in {source.commit}"
+    if commit.path is None:
+        return f"\nthe plan was read from {source.file}, which is not in commit {source.commit}"
     before = clock((began - commit.made).total_seconds())
     return f"\n{commit.path} is in commit {source.commit}, made {before} before the first trial"
 

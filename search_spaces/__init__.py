@@ -178,6 +178,8 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
 
 def _find_remedy(name: str) -> str:
     """Find the name or option that the user of a name without effect probably meant; return "" if there is none."""
+    if name.startswith("_"):  # of the file itself
+        return ""
     if name in _OF_A_LAUNCH:
         return f"allowed: --{name.lower().replace('_', '-')} of a launch"
     known = (*NEEDED, *_OPTIONAL, "VARIANTS")

@@ -302,7 +302,7 @@ def _note_blocked(study: Study) -> list[str]:
 
         if find_earliest({}) == 1 or arm.backbone in study.unchecked:  # 1 for most methods, without asking the hub
             continue
-        depth = arm.find_most("num_hidden_layers") or count_layers(arm.backbone)
+        depth = arm.find_most("num_hidden_layers") or count_layers(arm.pinned_backbone)
         fields = search_spaces.load(arm.base_method).post_hoc
         menus = {field: arm.exit_settings.get(field) or arm.list_values(field) for field in fields}
         setting = min(combine_settings(menus), key=find_earliest)

@@ -167,20 +167,30 @@ class Evidence:
     def weak_models(self) -> dict[Place, tuple[float, float]]:
         """Cells whose models score significantly below plain models even with all layers, with both mean scores."""
         answered: dict[Place, Sequence[Answers]] = {}
-        plain_row = f"{PLAIN_METHOD} with all layers"
+        plain_rows: dict[str, str] = {}  # row with all layers -> row of its plain model
         for place in self._with_exits:
             plain = self._plain(place)
-            own, other = (
-                [] if cell is None else read_cell_predictions(cell) for cell in (self.cells_by_place[place], plain)
-            )
+            if plain is None or not are_comparable(self.cells_by_place[place], plain):
+                continue
+            own, other = (read_cell_predictions(cell) for cell in (self.cells_by_place[place], plain))
             if min(len(own), len(other)) > 1 and len({one.examples for one in (*own, *other)}) == 1:
                 answered[place] = [replace(one, answers=one.layer_answers[-1:]) for one in own]
-                answered[plain_row, place[1]] = other
+                plain_rows[place[0]] = f"{PLAIN_METHOD} {plain.arm.backbone_fingerprint}"
+                answered[plain_rows[place[0]], place[1]] = other
         samples = resample(answered)
+        tests = [
+            one
+            for plain_row in dict.fromkeys(plain_rows.values())
+            for one in compare(
+                {place: own for place, own in samples.items() if plain_row in (place[0], plain_rows.get(place[0]))},
+                plain_row,
+                looks=len(self.looks),
+            )
+        ]
         means = {place: float(np.mean(sample.scores)) for place, sample in samples.items()}
         return {
             (one.row, one.task): (means[one.row, one.task], means[one.other, one.task])
-            for one in compare(samples, plain_row)
+            for one in tests
             if one.family == "baseline" and one.holds and one.test.difference < 0
         }
 

@@ -114,7 +114,7 @@ def _stored(cell: Cell) -> list[Predictions]:
             )
     if stored and len(stored) < len(read):
         missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
-        folder = cell.find_study(cell.records[0]).folder
+        folder = cell.find_study(cell.tested[0]).folder
         warnings.warn(f"{folder}: {cell.name}: {missing}, so this cell is not tested", stacklevel=2)
     has_same_examples = len({predictions.examples for _, predictions in stored}) == 1
     return [own for _, own in stored] if len(stored) == len(read) > 1 and has_same_examples else []

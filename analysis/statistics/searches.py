@@ -106,6 +106,8 @@ def widen_range(allowed: Range, value: int | float) -> Range | None:
         name, end, target = "low", low, low / _WIDENING if is_log else max(low - width, low / 2)
     else:
         name, end, target = "high", high, high * _WIDENING if is_log else high + width
+    if isinstance(step := allowed.attributes.get("step"), int) and step > 1:
+        target = end + math.copysign(step * math.ceil(abs(target - end) / step), target - end)
     beyond = _round_beyond(end, target)
     return None if beyond is None else replace(allowed, attributes={**allowed.attributes, name: beyond})
 
@@ -123,12 +125,20 @@ def _add_choice(allowed: Range, value: int | float) -> Range | None:
 
 
 def _round_beyond(end: int | float, target: float) -> int | float | None:
-    """Round `target` to two digits, and keep shares below 1; return None if no positive number lies beyond `end`."""
+    """Round `target` to two digits, or more if needed, and keep shares below 1.
+
+    Return None if no positive number lies beyond `end`.
+    """
     if isinstance(end, int):
         step = math.floor(target) if target < end else math.ceil(target)
         return step if step != end and step >= 1 else None
-    beyond = float(f"{(1 + end) / 2 if end < 1 <= target else target:.2g}")
-    return beyond if 0 < beyond != end else None
+    is_share = end < 1
+    target = (1 + end) / 2 if is_share and target >= 1 else target
+    for digits in range(2, 18):
+        value = float(f"{target:.{digits}g}")
+        if value > 0 and value != end and (value > end) == (target > end) and not (is_share and value >= 1):
+            return value
+    return None
 
 
 def best_minus_last(cell: Cell) -> float | None:

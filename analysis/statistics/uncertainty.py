@@ -59,11 +59,16 @@ def welch_test(
 ) -> PairedTest:
     """Test the difference between the mean scores of two methods: Welch over seeds, bootstrap over dev examples.
 
-        The variance of the difference is the sum of three variances: one over the seeds of each method (Welch), and one
-    XX scores on resamples of the examples. Both methods share the resamples.
-            other_resampled: resampled scores of the other method.
-            scores: one per seed, on all examples.
-            other_scores: scores of the other method, one per seed.
+    The variance of the difference is the sum of three variances: one over the seeds of each method (Welch), and one
+    over examples (bootstrap). The interaction of seeds and examples is counted once. If one method has 2 or 3 seeds and
+    the other has more, the variance over all seeds gets the degrees of freedom of the few seeds, because the test would
+    reject too many true nulls otherwise (`python -m benchmarks.statistics unequal`).
+
+    Args:
+        resampled: (resamples, seeds) scores on resamples of the examples. Both methods share the resamples.
+        other_resampled: resampled scores of the other method.
+        scores: one per seed, on all examples.
+        other_scores: scores of the other method, one per seed.
     """
     over_examples = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
     between_seeds = _variance_between_seeds(resampled) + _variance_between_seeds(other_resampled)
@@ -96,7 +101,7 @@ def at_level(test: PairedTest, level: float) -> PairedTest:
     return replace(test, low=test.difference - half, high=test.difference + half)
 
 
-def paired_test(difference: float, variances: Sequence[Variance], *, most_freedom: float = MOST_FREEDOM) -> PairedTest:
+def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     """Test whether a difference is 0; the variance of the difference is the sum of `variances`.
 
     Degrees of freedom are Satterthwaite's (1946), with one change: a variance with ν degrees of freedom gets the weight

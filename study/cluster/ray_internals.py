@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -51,6 +52,13 @@ def _set_authentication(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
+
+
+def no_signal_handlers() -> AbstractContextManager[object]:
+    """Keep Ray Tune from replacing the handlers of SIGINT and SIGUSR1; its own stop the trials without saving them."""
+    from ray.tune import tune  # takes a second to import
+
+    return mock.patch.object(tune, "_setup_signal_catching", threading.Event)
 
 
 def nothing_printed() -> AbstractContextManager[object]:

@@ -176,6 +176,7 @@ class Driver(ABC):
             SmokeStepsFailed: if a method failed in its smoke step.
         """
         if message.lost:
+            self._node_of[work_id] = message.node or self._node_of.get(work_id)
             self.failed(work_id, message.lost.error, preempted=False, is_crash=message.lost.is_crash)
             return True
         self._node_of[work_id] = message.node

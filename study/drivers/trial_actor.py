@@ -28,12 +28,13 @@ class TrialActor(tune.Trainable):
 
     _process: TrialProcess | None = None
     _assignment: Assignment | None = None  # not yet sent to the process
+    _node: str | None = None  # id of the node
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the assignment in `config`. Ray calls this method when the actor starts."""
         assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
-        node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
-        self._assignment = replace(assignment, node=node)
+        self._node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
+        self._assignment = replace(assignment, node=self._node)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take another assignment in the same actor."""
@@ -53,7 +54,7 @@ class TrialActor(tune.Trainable):
             message = self._exchange()
         except ProcessLost as lost:
             self._process = None
-            message = Message(lost=lost.loss)
+            message = Message(lost=lost.loss, node=self._node)
         if not (message.news or message.steps or message.smoke or message.lost):  # waits for the smoke steps of others
             time.sleep(WAIT_SECONDS)
         return {MESSAGE: msgspec.json.encode(message).decode()}

@@ -19,6 +19,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from study.cluster.ray_internals import no_signal_handlers
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import LOOK_SECONDS, Driver
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
@@ -64,7 +65,8 @@ class TuneDriver(Driver):
                 ),
             )
             try:
-                tuner.fit()
+                with no_signal_handlers():
+                    tuner.fit()
             except tune.TuneError as error:
                 raise _find_first_cause(error) from None
 

@@ -33,8 +33,8 @@ def check_not_lost(folder: Path) -> None:
     journal, copy = folder / FILE, folder / COPY
     if journal.is_dir():
         return  # whoever reads it reports this
-    size = _read_size(journal)
-    if size < _read_size(copy):
+    copied_size, size = _read_size(copy), _read_size(journal)  # in this order: a launch may go on meanwhile
+    if size < copied_size:
         content, copied = journal.read_bytes() if size else b"", copy.read_bytes()
         if copied.startswith(content):
             more = counted(copied.count(b"\n") - content.count(b"\n"), "more line")

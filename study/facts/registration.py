@@ -6,7 +6,6 @@ import shlex
 import subprocess
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from study.facts.attestation import ROOT
@@ -23,9 +22,9 @@ class PlanSource(NamedTuple):
 
 
 class PlanCommit(NamedTuple):
-    """A commit that holds a plan's file."""
+    """The commit of a plan's first launch, in the history of this project's repository."""
 
-    path: str  # of the file in the repository
+    path: str | None  # of the plan's file in the repository; None if the commit does not hold the file
     made: datetime
 
 
@@ -49,6 +48,7 @@ def find_plan_source(facts: StudyFacts) -> PlanSource | None:
     """
     began = facts.launches[min(facts.launches)].began if facts.launches else None
     words = shlex.split(began.command) if began else []
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--plan=") else [word])]
     file = next((value for flag, value in pairwise(words) if flag == "--plan"), None)
     if began is None or file is None or not began.git_commit or began.git_commit.endswith(_DIRTY):
         return None
@@ -59,17 +59,12 @@ def read_plan_commit(source: PlanSource) -> PlanCommit | None:
     """Look a plan's commit up in the history of this project's repository.
 
     Return None if the repository lacks the commit, or if this is no checkout.
-
-    Raises:
-        ValueError: the commit does not hold the plan's file.
     """
     made = _run_git("show", "--no-patch", "--format=%cI", source.commit)
     if made is None:
         return None
-    paths = (_run_git("ls-tree", "-r", "--name-only", source.commit) or "").splitlines()
-    path = next((path for path in paths if f"/{source.file}".endswith(f"/{path}")), None)
-    if path is None:
-        raise ValueError(f"commit {source.commit} does not hold {Path(source.file).name}, the file of the plan")
+    paths = (_run_git("ls-tree", "-r", "-z", "--name-only", source.commit) or "").split("\0")
+    path = next((path for path in paths if path and f"/{source.file}".endswith(f"/{path}")), None)
     return PlanCommit(path, datetime.fromisoformat(made.strip()))
 
 

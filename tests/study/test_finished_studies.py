@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from study.decisions.progress import compute_progress
 from study.facts.attestation import Provenance
 from study.facts.events import read_events
+from study.facts.journal_copy import COPY
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
 from study.launch import main as study_launch
@@ -26,6 +27,7 @@ def test_a_study_whose_launch_was_killed_after_its_last_trial_is_completed(tmp_p
     folder = launched_study(tmp_path / "s")
     asked, journal = require_plan(folder).plan.asked, folder / "events.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
+    (folder / COPY).unlink()  # a killed launch has not copied its end
     analysed = pretend_to_analyse(monkeypatch)
     options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     assert run_study(prepare(asked, options), options) == 0

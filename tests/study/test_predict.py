@@ -171,7 +171,11 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
         (None, "there is no input file {file}; give a TSV file with a header line"),
         (b"", "{file} is empty; allowed: a TSV file whose header line has sentence"),
         (b"index\tsentence\n", "{file} has no rows; allowed: a header line and a line for each row"),
-        (b"text,label\nfine,1\n", "{file}, line 1: there is no column 'sentence'; the columns are text,label"),
+        (
+            b"text,label\nfine,1\n",
+            "{file}, line 1: there is no column 'sentence'; the columns are separated by commas (','); "
+            "allowed in .tsv: tabs",
+        ),
         (
             b"sentence\tsentence\na\tb\n",
             "{file}, line 1: there are several columns 'sentence'; the columns are sentence, sentence",

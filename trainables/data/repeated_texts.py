@@ -66,6 +66,8 @@ def hash_texts(texts: Sequence[str]) -> int:
 def count_repeats(train: tuple[np.ndarray, np.ndarray], dev: tuple[np.ndarray, np.ndarray]) -> RepeatedTexts:
     """Count the repeated texts; `train` and `dev` are hashes of texts (int64) and labels, each of shape (rows,)."""
     (texts, labels), (dev_texts, dev_labels) = train, dev
+    if not len(texts):
+        return RepeatedTexts(dev_rows=len(dev_texts), dev_in_train=0, contradictory_in_train=0, contradictory_in_dev=0)
     known, groups = np.unique(texts, return_inverse=True)
     lowest, highest = np.full(len(known), np.inf), np.full(len(known), -np.inf)
     np.minimum.at(lowest, groups, labels)

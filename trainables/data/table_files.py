@@ -115,7 +115,7 @@ def _read_parquet(file: Path) -> Sequence[Line]:
 
 def _read_class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
     """Read the names of the classes, by column, from the metadata that `datasets` writes into a Parquet file."""
-    features: dict[str, Any] = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    features: dict[str, Any] = (json.loads(metadata.get(b"huggingface", b"{}")).get("info") or {}).get("features") or {}
     return {
         name: feature["names"]
         for name, feature in features.items()

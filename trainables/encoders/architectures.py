@@ -98,6 +98,11 @@ _HARMLESS = frozenset(
         "prefix",
         "custom_pipelines",
         "sentence_transformers",
+        "sbert_ce_default_activation_function",
+        "pre_trained",
+        "training",
+        "output_intermediate",
+        "xla_device",
         "vocab_type",
         # heads
         "id2label",
@@ -211,7 +216,7 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
     for name, value in configuration.items():
         if name in known or name.startswith("_") or name.endswith(("_token_id", "_token_ids")) or value is None:
             continue
-        if name not in allowed and value not in ({}, []):
+        if name not in allowed and value not in ({}, [], ""):
             raise ValueError(
                 f"config.json sets {name} to {json.dumps(value)}, which is not implemented for {family} models; if it "
                 "does not change the outputs of the model, delete it from config.json"

@@ -585,6 +585,7 @@ def _read_weights(backbone: str) -> tuple[str, dict[str, Weight]]:
             list_shards(files[name])
         except ValueError:  # some of the files are not downloaded yet
             return "", {}
+    _check_content(f"backbone {backbone!r}", files[name])
     return name, read_header(files[name])
 
 

@@ -203,7 +203,7 @@ class TrainingRun:
         run = cls(replace(spec, start=None), device=device, cache=cache, limit=limit)
         run.spec, run.history = spec, history
         with readable(folder):
-            if state.get("method_files") != run._method_files:
+            if state.get("method_files", run._method_files) != run._method_files:  # older states lack it
                 raise ValueError("the files of its method have changed since")
             check_fit(run._model, state["model"], has="the saved trial")
             run._model.load_state_dict(state["model"])

@@ -30,8 +30,9 @@ from study.facts.events import EpochReported, LaunchEnded, read_events
 from study.launch_options import default_driver
 
 ABSENT = ("ray", "mlflow", "datasets", "pyarrow", "pandas", "sklearn")
-STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--sampler", "grid", "--early-stopping", "none"]
-STUDY += ["--samples", "2", "--seeds", "1", "--epochs", "3", "--name", "study"]
+PLAN = ["--method", "albert", "--task", "rte", "--profile", "mini", "--sampler", "grid", "--early-stopping", "none"]
+PLAN += ["--seeds", "1", "--name", "study"]
+STUDY = [*PLAN, "--samples", "2", "--epochs", "3"]
 
 
 def launched(out: Path, *more: str, **environment: str) -> str:
@@ -54,7 +55,7 @@ def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_study_runs_in_a_locale_without_utf8_and_with_closed_input(tmp_path: Path) -> None:
     out = tmp_path / "größe"
-    command = [sys.executable, "-m", "study.launch", *STUDY, "--samples", "1", "--epochs", "1", "--out", str(out)]
+    command = [sys.executable, "-m", "study.launch", *PLAN, "--samples", "1", "--epochs", "1", "--out", str(out)]
     command += ["--driver", "local", "--tracking-uri", "none", *ONE_AT_A_TIME]
     own = {"cwd": ROOT, "env": os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}, "preexec_fn": lambda: os.close(0)}
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, **own)
@@ -108,7 +109,8 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
 def test_signal_to_stop_saves_and_leaves_no_process(tmp_path: Path, name: str) -> None:
-    study = Launches(tmp_path / "study", [*STUDY, "--epochs", "50", *WITHOUT_RAY], random.Random(0))
+    more = ["--samples", "2", "--epochs", "50", *WITHOUT_RAY]
+    study = Launches(tmp_path / "study", [*PLAN, *more], random.Random(0))
     launcher = study.launch()
     assert study.wait_for(1, launcher), study.printed()
     started = psutil.Process(launcher.pid).children(recursive=True)
@@ -119,6 +121,18 @@ def test_signal_to_stop_saves_and_leaves_no_process(tmp_path: Path, name: str) -
     told = read_events(study.folder)
     assert isinstance(told[-1], LaunchEnded) and told[-1].status == "drained"
     assert "interrupted; to continue:" in study.printed()
+
+
+@pytest.mark.slow
+def test_sigusr1_lets_trials_on_ray_save_their_epoch(tmp_path: Path) -> None:
+    more = ["--samples", "2", "--epochs", "50", "--driver", "ray", "--tracking-uri", "none", *ONE_AT_A_TIME]
+    study = Launches(tmp_path / "study", [*PLAN, *more], random.Random(0))
+    launcher = study.launch()
+    assert study.wait_for(1, launcher), study.printed()
+    launcher.send_signal(signal.SIGUSR1)
+    assert launcher.wait(timeout=PATIENCE_SECONDS) == 1, study.printed()
+    assert "stops when the current epochs are saved" in study.printed()
+    assert read_events(study.folder)[-1].status == "drained"
 
 
 LOCAL = ("--driver", "local")

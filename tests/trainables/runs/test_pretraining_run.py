@@ -206,7 +206,7 @@ def test_another_run_than_the_saved_one_is_refused(corpus, cache, tmp_path) -> N
 
 def test_bad_input_is_refused_in_one_line(corpus, cache, tmp_path) -> None:
     for spec, message in (
-        (pretraining_spec("mlm", str(tmp_path / "nowhere")), "is not a folder; allowed: mini, hub:NAME"),
+        (pretraining_spec("mlm", str(tmp_path / "nowhere")), "is not a folder or file; allowed: mini, hub:NAME"),
         (pretraining_spec("mlm", "hub:owner/name"), "the hub cannot be reached"),
         (
             pretraining_spec("albert-mlm", write_corpus(tmp_path, [["one"], ["two"]])),
