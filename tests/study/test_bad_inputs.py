@@ -50,7 +50,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("launch --set q=2 --dry-run", "--set q is 2; allowed: a number >= 0 and <= 1"),
         ("launch --set learning_rte=1 --dry-run", "; did you mean learning_rate?"),
         ("pretrain mlm --corpus mini --to there --set stepz=3", "; did you mean steps?"),
-        ("launch --data Mini --dry-run", "in the original GLUE layout; did you mean mini?"),
+        ("launch --data Mini --dry-run", "did you mean mini?"),
         (
             "launch --data gone --task rte --dry-run",
             "no folder gone; data must be mini, hub or a folder in the original GLUE",
@@ -79,7 +79,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
             "submit runs/first --method pabee",
             "'pabee' is not a method with completed confirm trials; available: albert",
         ),
-        ("launch --data hubb --task rte --dry-run", "in the original GLUE layout; did you mean hub?"),
+        ("launch --data hubb --task rte --dry-run", "did you mean hub?"),
         ("launch --toml --json --dry-run", "--toml and --json print different outputs; allowed: one of them"),
         ("launch --toml --probe --dry-run", "--probe measures costs, which --toml does not print; leave"),
         (
