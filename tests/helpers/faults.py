@@ -281,7 +281,8 @@ def main() -> None:
     parser.add_argument("--driver", choices=("ray", "local"), default="ray")
     options = parser.parse_args()
     # A trial is longer than an actor's start, and more wait than run: a node that joins is used.
-    arguments = [*ARGUMENTS, "--sampler", "random", "--samples", "5", "--epochs", "30"]
+    arguments = [*ARGUMENTS, "--samples", "5", "--epochs", "30"]
+    arguments[arguments.index("grid")] = "random"
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
         how = {"driver": options.driver, "faults": options.faults, "seed": options.seed}
