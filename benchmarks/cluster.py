@@ -152,14 +152,14 @@ class WindowedDriver(TuneDriver):
     def __init__(self, scheduler: Scheduler, *, window: Window, slots: int, view: LiveView, **arguments: Any):
         super().__init__(scheduler, on_progress=self._look, **arguments)
         self._smoke.parts.clear()  # no smoke steps
-        self._window, self._full, self._view = window, slots, view
+        self._window, self._full_slots, self._view = window, slots, view
 
     def _look(self, driver: Driver) -> None:
         self._view.update(driver)
         facts = self.scheduler.facts
         asha = sum(len(scores) for arm in facts.arms.values() for scores in arm.rungs.values())
         decisions = len(facts.trials) + asha + len(facts.records)
-        self._window.look(is_full=len(self._training) >= self._full, decisions=decisions)
+        self._window.look(is_full=len(self._training) >= self._full_slots, decisions=decisions)
         self.scheduler.draining = self._window.ended is not None
 
     def reported(self, ray_id: str, message: Message) -> str:
