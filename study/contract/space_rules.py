@@ -92,15 +92,16 @@ def config_is_a_training_config(method: Method) -> Iterator[Fault]:
     config = trainables.load(method.name).Config
     if not (isinstance(config, type) and issubclass(config, TrainingConfig)):
         yield CONFIG, f"Config is {config!r:.60}; allowed: a subclass of TrainingConfig"
-    elif missing := sorted(list_defaults().keys() - list_defaults(config).keys()):
+        return
+    try:
+        get_type_hints(config)
+    except Exception as error:  # noqa: BLE001  # a user's annotations may raise anything
+        yield CONFIG, format_error(error)
+        return
+    if missing := sorted(list_defaults().keys() - list_defaults(config).keys()):
         yield CONFIG, f"Config redefines {missing[0]}, which TrainingConfig defines; allowed: another name"
     elif list_defaults(config) != list_defaults():
         yield CONFIG, "fields of Config have defaults; allowed: values in FIXED instead of defaults"
-    else:
-        try:
-            get_type_hints(config)
-        except Exception as error:  # noqa: BLE001  # a user's annotations may raise anything
-            yield CONFIG, format_error(error)
 
 
 def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
