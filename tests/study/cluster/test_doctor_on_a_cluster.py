@@ -22,6 +22,9 @@ needs_mount = pytest.mark.skipif(not MAY_MOUNT, reason="needs the privileges of 
 def cluster() -> Iterator[Cluster]:
     """A head without CPUs, as that of `cluster.yaml`."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    token = Path.home() / ".ray" / "auth_token"  # Ray makes one that other users may open, if there is none
+    if token.exists():
+        token.chmod(0o600)
     yield cluster
     cluster.shutdown()
 
