@@ -109,7 +109,7 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
 
 
 def list_defaults(config: type[TrainingConfig] = TrainingConfig) -> Configuration:
-    """Map the fields that have a default to their defaults. A trial's configuration omits a field at its default."""
+    """Map the fields that have a default to their defaults. A configuration omits a default that is not searched."""
     return {field.name: field.default for field in fields(config) if field.default is not NODEFAULT}
 
 
