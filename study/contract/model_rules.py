@@ -24,6 +24,7 @@ from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.answer_rules import KEPT
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitResult, Step, apply_exit, describe_rule
+from trainables.runs.random_numbers import seeded_random
 
 NUM_EXAMPLES = 8
 
@@ -130,14 +131,20 @@ def loss_decreases(subject: Subject) -> None:
     model = subject.model(task, **off)
     batch, _ = examples(task)
     optimizer = torch.optim.AdamW(model.parameter_groups(subject.config(task, **off)), fused=True)
-    first = model.eval().loss(batch)["loss"].item()
+    first = _seeded_loss(model, batch)
     for _ in range(20):
         loss = model.train().loss(batch)["loss"]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    last = model.eval().loss(batch)["loss"].item()
+    last = _seeded_loss(model, batch)
     require(last < 0.92 * first, f"loss was {first:.3f} before and is {last:.3f} after 20 training steps on one batch")
+
+
+def _seeded_loss(model: EarlyExitModel, batch: Batch) -> float:
+    """Compute the loss in evaluation mode, from the same random numbers at each call."""
+    with seeded_random(0, "loss", 0, torch.device("cpu")):
+        return model.eval().loss(batch)["loss"].item()
 
 
 def examples_exit_at_different_layers(subject: Subject) -> None:
