@@ -162,6 +162,8 @@ def pack(
 
 def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: str, max_length: int) -> None:
     held_out, has_pair = tokenised.held_out, np.diff(tokenised.document_starts) > 1
+    if packing in PAIRED and has_pair.sum() < 2:
+        raise ValueError(f"corpus {corpus!r}: {has_pair.sum()} documents have two sentences, but {packing} needs two")
     if packing in PAIRED and not (has_pair[held_out].any() and has_pair[~held_out].any()):
         held_out = tokenised.hold_out_among(has_pair)  # because documents of one sentence make no example
     for name, wanted in {"train": ~held_out, "held_out": held_out}.items():
