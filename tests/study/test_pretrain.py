@@ -27,7 +27,8 @@ from trainables.encoders.mini_backbones import word_tokenizer
 
 WARMED = ("--set", "warmup_steps=1", "--set", "batch_size=8")
 SHORT = (*WARMED, "--set", "steps=6", "--set", "steps_per_epoch=2")
-MINI = ("--backbone", "mini-albert", "--set", "max_length=32", "--tracking-uri", "none")
+SHAPE = ("--set", "max_length=32", "--tracking-uri", "none")
+MINI = ("--backbone", "mini-albert", *SHAPE)
 SMALL = (*SHORT, *MINI)
 ENDLESS = (*WARMED, "--set", "steps=4000", "--set", "steps_per_epoch=2", *MINI)
 
@@ -181,7 +182,7 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus, capsys):
     folder = tmp_path / "to"
-    arguments = ("electra-rtd", "--corpus", corpus, "--to", str(folder), *SMALL, "--backbone", "mini-electra")
+    arguments = ("electra-rtd", "--corpus", corpus, "--to", str(folder), *SHORT, *SHAPE, "--backbone", "mini-electra")
     done = run(*arguments)
     assert done.returncode == 0, done.stderr
     assert "2 of 6 steps: loss " in done.stdout and "left\n" in done.stdout and "\nfinished: 6 steps, " in done.stdout

@@ -172,7 +172,11 @@ def write_rte(folder, rows):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there is no file {file}; data must be mini, hub or a folder in the original GLUE layout"),
+        (
+            None,
+            "there is no file {file}; data must be mini, hub or a folder in the original GLUE layout "
+            "or with files that `datasets` exports (rte/test.csv, .jsonl or .parquet)",
+        ),
         (b"", "{file} has no rows; the official RTE test has 3,000"),
         (b"index\tsentence1\tsentence2\n0\tcaf\xe9\tx\n", "{file}, line 2: byte 0xe9 is not UTF-8; allowed: UTF-8"),
         (

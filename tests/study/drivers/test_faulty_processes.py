@@ -57,7 +57,7 @@ def build(config, encoder, task):
     return model
 '''
 SPACE = "from search_spaces.pabee import *\n"
-STUDY = ["--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1", "--epochs", "2", "--sampler", "random"]
+STUDY = ["--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1", "--sampler", "random"]
 STUDY += ["--early-stopping", "none", "--tracking-uri", "none", "--name", "study"]
 DRIVERS = [pytest.param("ray", marks=pytest.mark.long), "local"]
 LATER = "if step == 3: "  # the smoke step is the first of its process
@@ -81,7 +81,19 @@ def launch(folder: Path, fault: str, *more: str, change: str = "") -> subprocess
     run = (
         f"import sys\nimport study.drivers.driver as driver\n{change}\nfrom study.launch import main\nsys.exit(main())"
     )
-    command = [sys.executable, "-c", run, "--include", str(methods), *STUDY, "--out", str(folder), *more]
+    command = [
+        sys.executable,
+        "-c",
+        run,
+        "--include",
+        str(methods),
+        *STUDY,
+        "--epochs",
+        "2",
+        "--out",
+        str(folder),
+        *more,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
