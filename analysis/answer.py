@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence
-from analysis.layouts.paper_tables import MEANS, macro
+from analysis.layouts.paper_tables import explain_means, macro
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
 from analysis.statistics.comparisons import POWER, Comparison, over_tasks
@@ -45,7 +45,7 @@ def answer(evidence: Evidence, dev: Table) -> str:
     weak = [_as_sentence(note) for note in notes.weak_model_notes(evidence.weak_models)]  # before any number on exits
     lines = [f"{one.row}: {sentence(one, evidence.baseline, in_short=True)}" for one in found if one.difference]
     lines = [*weak, *lines, *(limit for limit in limits if limit not in weak)]
-    remarks = [GENERATED] * evidence.on_mini + [MEANS] * bool(evidence.samples)
+    remarks = [GENERATED] * evidence.on_mini + explain_means(evidence)
     return "\n\n".join(
         [
             f"## {markdown_text(dev.title)}",

@@ -21,6 +21,8 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     looks         methods alike, in a study that grows by seeds, tasks, methods ... until one is marked: how often the
                   last table does, or any did
     epochs        two methods alike, of which dev chose the best epochs of many or of few: refused, and why
+    chosen        coverage of the interval of a mean score, and of a difference, if each trial kept the best of 6 or 25
+                  epochs by its score on the same dev rows, or on a holdout
     constant      models that are right as often as one answer for all examples: how often ° is left out
     curves        two methods alike over layers, one with 2 exit settings, one with 30: how often their curves differ
     gains         exits by the toss of a coin, and exits that know hard examples: coverage of the gain's interval,
@@ -37,7 +39,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import (
@@ -518,6 +520,56 @@ def chosen_epochs(divisor: int) -> Iterator[Rate]:
             yield Rate(name, rejected / repeats, repeats, "for comparison", None)
 
 
+def best_epochs(divisor: int) -> Iterator[Rate]:
+    """Methods that are alike. Each trial keeps the epoch with the best score on dev, or on as many rows of a holdout.
+
+    The truth is the mean accuracy of the kept models on new examples, over many trials.
+    """
+    rng, repeats = np.random.default_rng(18), 2_000 // divisor
+    for epochs, jumps, on_dev in itertools.product((6, 25), (0.0, SEED_DEVIATION), (True, False)):
+        intervals, true_accuracies, rejected = [], [], 0
+        for _ in range(repeats):
+            (one, accuracy), (other, _) = (kept_epochs(rng, epochs, jumps, on_dev=on_dev) for _ in range(2))
+            intervals.append(uncertainty.mean_interval(one.resampled, one.scores.tolist()))
+            true_accuracies.append(accuracy)
+            rejected += compared(one, other).p_value < uncertainty.ALPHA
+        truth = np.mean(true_accuracies)
+        covered = float(np.mean([interval.low <= truth <= interval.high for interval in intervals]))
+        rows = "the same dev rows" if on_dev else "a holdout"
+        name = f"best of {epochs} epochs on {rows}, models that {'differ' if jumps else 'are alike'}"
+        if on_dev:
+            yield Rate(f"{name}: mean score covered", covered, repeats, "for comparison", None)
+        else:
+            yield Rate(f"{name}: mean score covered", covered, repeats, "at least", 0.94)
+        yield Rate("the same, two methods: marked", rejected / repeats, repeats, "at most", uncertainty.ALPHA)
+
+
+def kept_epochs(rng: np.random.Generator, epochs: int, jumps: float, *, on_dev: bool) -> tuple[Models, float]:
+    """The epochs that five trials keep, and their mean accuracy on new examples.
+
+    All models are right on the same easy examples, and the epochs of a trial agree more than different trials.
+
+    Args:
+        jumps: standard deviation of the accuracy on new examples between the epochs of a trial.
+    """
+    accuracies = 0.75 + SEED_DEVIATION * rng.normal(size=(SEEDS, 1)) + jumps * rng.normal(size=(SEEDS, epochs))
+    dev, holdout = (are_right(rng, accuracies) for _ in range(2))  # (seeds, epochs, n)
+    best = (dev if on_dev else holdout).mean(axis=2).argmax(axis=1)
+    seeds = np.arange(SEEDS)
+    correct = dev[seeds, best]
+    return Models(correct.mean(axis=1), WEIGHTS @ correct.T), float(accuracies[seeds, best].mean())
+
+
+def are_right(rng: np.random.Generator, accuracies: np.ndarray) -> np.ndarray:
+    """Whether models of these accuracies (seeds, epochs) are right on each of some examples, (seeds, epochs, n)."""
+    seeds, epochs = accuracies.shape
+    shares = {"of all trials": 0.5, "of a trial": 0.3, "of an epoch": 0.2}  # of the variance of how hard an example is
+    of_all, of_trial, of_epoch = np.sqrt([*shares.values()])
+    hardness = of_all * rng.normal(size=EXAMPLES) + of_trial * rng.normal(size=(seeds, 1, EXAMPLES))
+    hardness = hardness + of_epoch * rng.normal(size=(seeds, epochs, EXAMPLES))
+    return np.asarray(hardness < special.ndtri(accuracies)[..., None], dtype=float)
+
+
 def as_good_as_a_constant(divisor: int) -> Iterator[Rate]:
     """Two classes, one of them of 53 % of the labels, as in RTE; models that read something, and are right as often."""
     rng, repeats = np.random.default_rng(15), 4_000 // divisor
@@ -667,6 +719,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "searched": searched_and_published,
     "looks": looks_at_tables,
     "epochs": chosen_epochs,
+    "chosen": best_epochs,
     "constant": as_good_as_a_constant,
     "curves": curves_of_exits,
     "gains": gains_of_exits,

@@ -42,12 +42,18 @@ from analysis.layouts.table import (
     Style,
     Table,
 )
+from analysis.statistics.comparisons import is_epoch_chosen_on_dev
 from analysis.statistics.costs import median_over_seeds, row_ledger, speed_up, warn_of_unlike_compute
 from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell, Row
 from study.facts.record import summarise
 
 MEANS = 'Rows with "mean" in their name have the mean score and its 95 % interval over seeds and dev examples.'
+ON_THESE_ROWS = "epochs chosen on these rows"
+CHOSEN = (
+    f'If a row says "{ON_THESE_ROWS}", its trials kept the epoch with the best score on the same dev examples, and its '
+    "intervals cover less than 95 %."
+)
 NOTES_OF_DEV = ("table dev has the notes on searches, settings, data, code and devices",)
 
 
@@ -73,7 +79,7 @@ def dev_table(evidence: Evidence) -> Table:
     of_macro = ["Macro is the mean over the eight tasks of PALBERT's paper."]
     caption = [
         DEV.caption,
-        *[MEANS] * bool(evidence.samples),
+        *explain_means(evidence),
         *of_macro * any(row.cells.keys() >= {*PAPER_TASKS} for row in rows),
         notes.explain_marks(rows, compared),
         notes.describe_protocol(evidence.studies, rows),
@@ -108,10 +114,22 @@ def dev_table(evidence: Evidence) -> Table:
     )
 
 
+def explain_means(evidence: Evidence) -> list[str]:
+    """Explain the lines of mean scores; return an empty list if there are none."""
+    is_chosen = any(_is_chosen_on_these_rows(evidence, row) for row in evidence.rows)
+    return [MEANS, *[CHOSEN] * is_chosen] if evidence.samples else []
+
+
+def _is_chosen_on_these_rows(evidence: Evidence, row: Row) -> bool:
+    cells = (cell for task, cell in row.cells.items() if (row.label, task) in evidence.samples)
+    return any(map(is_epoch_chosen_on_dev, cells))
+
+
 def _make_mean_line(evidence: Evidence, row: Row) -> Line:
     samples = {task: evidence.samples.get((row.label, task)) for task in row.cells}
     entries = {task: format_mean(sample) for task, sample in samples.items() if sample is not None}
-    return Line(f"{row.label}, mean", entries, source="mean")
+    chosen = f", {ON_THESE_ROWS}" * _is_chosen_on_these_rows(evidence, row)
+    return Line(f"{row.label}, mean{chosen}", entries, source="mean")
 
 
 def ablation_table(evidence: Evidence) -> Table | None:

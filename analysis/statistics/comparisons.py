@@ -250,6 +250,17 @@ def choice_of_epoch(cell: Cell) -> str:
     return f"the best of {'at most ' * bool(patience)}{epochs} epochs{patience}"
 
 
+def is_epoch_chosen_on_dev(cell: Cell) -> bool:
+    """Check whether a trial of the cell kept the epoch that scored best on the dev rows of the tables."""
+    epochs = int((cell.config or cell.arm.any_configuration).get("epochs") or 0)
+    return epochs > 1 and choice_of_epoch(cell) != LAST_EPOCH and is_selected_on_dev(cell)
+
+
+def is_selected_on_dev(cell: Cell) -> bool:
+    """Check whether a study of the cell selects by scores on dev, and not on a slice of train."""
+    return any(study.protocol.selection == "dev" for study in cell.studies)
+
+
 class FamilyFact(NamedTuple):
     """Property that two cells must share to be tested against each other."""
 
@@ -260,7 +271,7 @@ class FamilyFact(NamedTuple):
 
 
 def _choice_on_dev(cell: Cell) -> str:
-    return choice_of_epoch(cell) if any(study.protocol.selection == "dev" for study in cell.studies) else ""
+    return choice_of_epoch(cell) if is_selected_on_dev(cell) else ""
 
 
 def _backbone_unless_asked(cell: Cell) -> str:

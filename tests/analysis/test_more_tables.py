@@ -26,6 +26,7 @@ from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from msgspec.structs import replace
 
+from analysis.layouts.paper_tables import ON_THESE_ROWS
 from analysis.layouts.rendering import json_text
 from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
@@ -179,7 +180,7 @@ def test_json_has_standard_errors_of_tests_and_seconds_of_compute(swept):
 
 def test_means_in_json_are_scores_of_cells(swept):
     mean = next(one for one in swept["dev"].sidecar["means"] if (one["row"], one["task"]) == ("palbert", "rte"))
-    values = line(swept["dev"], "palbert, mean")["rte"].values
+    values = line(swept["dev"], f"palbert, mean, {ON_THESE_ROWS}")["rte"].values
     assert (100 * mean["low"], 100 * mean["high"]) == (values["_low"], values["_high"])
 
 

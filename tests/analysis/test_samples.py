@@ -11,7 +11,7 @@ from helpers.made_studies import predictions as make_predictions
 
 from analysis.answer import caveats, findings
 from analysis.layouts.evidence import gather
-from analysis.layouts.paper_tables import MEANS
+from analysis.layouts.paper_tables import CHOSEN, MEANS
 from analysis.statistics.samples import (
     Sample,
     best_constant,
@@ -69,6 +69,27 @@ def test_cells_that_read_nothing_are_marked_and_come_first(tmp_path):
     assert constant.startswith("° marks scores that are not shown to be better than a constant answer")
     answer = (tmp_path / "tables" / "answer.md").read_text()
     assert "° marks scores that are not shown to be better than a constant answer" in answer and MEANS in answer
+
+
+CHOOSING = {
+    "best epoch on dev": ("dev", {"epochs": 25}, True),
+    "best epoch on a holdout": ("holdout", {"epochs": 25}, False),
+    "last epoch": ("dev", {"epochs": 25, "select": "last"}, False),
+    "a single epoch": ("dev", {"epochs": 1}, False),
+}
+
+
+@pytest.mark.parametrize("case", CHOOSING)
+def test_rows_name_the_choice_of_epochs_on_dev_beside_the_interval(tmp_path, case):
+    selection, settings, is_chosen = CHOOSING[case]
+    methods = {"albert": 0.8, "palbert": 0.85}
+    study = predicted_study(tmp_path, methods, ["rte"], protocol={"selection": selection})
+    edit_records(study, lambda rows: [row["config"].update(settings) for row in rows])
+    write_tables([study], tmp_path / "tables")
+    for name in ("dev.md", "answer.md"):
+        text = (tmp_path / "tables" / name).read_text()
+        assert bool(re.search(r"\| palbert, mean, epochs chosen on these rows +\| [\d.]+ \(", text)) == is_chosen
+        assert (CHOSEN in text) == is_chosen and MEANS in text
 
 
 def test_a_cell_of_one_seed_is_held_against_the_constant_by_its_score(tmp_path):
