@@ -24,4 +24,6 @@ FIXED: dict[str, Value] = paper.FIXED | {
     "gradient_clip": 1.0,
 }
 BACKBONE = paper.BACKBONE
-FAMILIES = ("albert", "bert", "electra", "roberta")  # families whose pooler can be copied
+FAMILIES = (  # families whose pooler can be copied
+    *("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"),
+)

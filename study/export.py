@@ -147,7 +147,7 @@ def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
     lines += [f'model = {auto}.from_pretrained("FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', "```"]
     yield f"The model's class in `transformers` is `{loaded_as}`; FOLDER is the folder of this README.md."
     yield "\n".join(lines)
-    if loaded_as.startswith("Roberta"):
+    if loaded_as.startswith(("Roberta", "XLMRoberta", "MPNet")):
         yield "`AutoModel` adds a pooler with random weights, which the trained model does not have."
     if not is_classifier:
         yield (

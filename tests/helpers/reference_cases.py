@@ -28,6 +28,7 @@ from helpers.reference_files import (
 from helpers.walked_layers import walk
 from torch import Tensor, nn
 
+from trainables.encoders.architectures import SHAREBERT_NAMES
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.nystrom import nystrom_attention
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertModel
@@ -152,18 +153,9 @@ def _compare_gradients(expected: dict[str, Any], model: ShareBertModel, batch: B
 
 def _sharebert_name(original: str) -> str:
     """The name of an original parameter in our model; the embeddings' names are the same."""
-    for pattern, replacement in _SHAREBERT_NAMES:
+    for pattern, replacement in SHAREBERT_NAMES.items():
         original = re.sub(pattern, replacement, original)
     return original
 
-
-_SHAREBERT_NAMES = (  # original name -> ours; at most one matches
-    (r"^encoder\.FinalLayerNorm\.", "final_norm."),
-    (r"^encoder\.layer\.(\d+)\.PreAttentionLayerNorm\.", r"layers.\1.attention_norm."),
-    (r"^encoder\.layer\.(\d+)\.PostAttentionLayerNorm\.", r"layers.\1.feed_forward_norm."),
-    (r"^encoder\.layer\.(\d+)\.block\.self\.(query|key|value)_bias$", r"layers.\1.biases.\2"),
-    (r"^encoder\.layer\.(\d+)\.block\.output\.bias$", r"layers.\1.biases.attention_output"),
-    (r"^encoder\.layer\.(\d+)\.(intermediate|output)\.bias$", r"layers.\1.biases.\2"),
-)
 
 _KINDS = {"nystrom_attention": _compare_nystrom, "lamb": _compare_lamb, "sharebert": _compare_sharebert}

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from trainables.encoders.layerwise import LayerwiseEncoder
-from trainables.encoders.token_states import TokenStates
+from trainables.encoders.token_states import Places, TokenStates
 
 
 def walk(encoder: LayerwiseEncoder, **texts: Any) -> Iterator[TokenStates]:
@@ -20,4 +20,4 @@ def walk(encoder: LayerwiseEncoder, **texts: Any) -> Iterator[TokenStates]:
 
 def padded(states: TokenStates) -> Tensor:
     """(batch, tokens, hidden), with anything at pads."""
-    return states.hidden if isinstance(states.mask, Tensor) else states.mask.padded(states.hidden)
+    return states.mask.padded(states.hidden) if isinstance(states.mask, Places) else states.hidden

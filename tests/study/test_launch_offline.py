@@ -32,6 +32,6 @@ def test_a_hub_is_tried_once_though_another_task_is_in_the_cache(tmp_path: Path)
     lines = [line for line in run.stdout.splitlines() if line.startswith("these were not checked")]
     assert lines == [
         "these were not checked, because the hub cannot be reached: hub, albert/albert-base-v2; a backbone must be of "
-        "family albert, bert, electra, roberta or sharebert"
+        "family albert, bert, deberta-v2, distilbert, electra, modernbert, mpnet, roberta, sharebert or xlm-roberta"
     ]
     assert len(connections) == 1

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from trainables.encoders.weights import FLOATS, Shape, Weight, describe_difference
 
-FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
+FAMILIES = (
+    *("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "sharebert"),
+    "xlm-roberta",
+)
 
 _BERT: Mapping[str, Any] = {  # sizes that a config.json may omit, with their defaults in transformers
     "vocab_size": 30522,
@@ -23,6 +26,7 @@ _BERT: Mapping[str, Any] = {  # sizes that a config.json may omit, with their de
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
+_WITHOUT_TYPES = {name: size for name, size in _BERT.items() if name != "type_vocab_size"}
 _SIZES: Mapping[str, Mapping[str, Any]] = {
     "albert": {
         **_BERT,
@@ -35,6 +39,16 @@ _SIZES: Mapping[str, Mapping[str, Any]] = {
         "inner_group_num": 1,
     },
     "bert": _BERT,
+    "deberta-v2": {
+        **_BERT,
+        "vocab_size": 128100,
+        "hidden_size": 1536,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 24,
+        "intermediate_size": 6144,
+        "type_vocab_size": 0,
+    },
+    "distilbert": {**_WITHOUT_TYPES, "num_hidden_layers": 6},
     "electra": {
         **_BERT,
         "embedding_size": 128,
@@ -42,6 +56,15 @@ _SIZES: Mapping[str, Mapping[str, Any]] = {
         "num_attention_heads": 4,
         "intermediate_size": 1024,
     },
+    "modernbert": {
+        **_WITHOUT_TYPES,
+        "vocab_size": 50368,
+        "num_hidden_layers": 22,
+        "intermediate_size": 1152,
+        "max_position_embeddings": 8192,
+        "local_attention": 128,
+    },
+    "mpnet": {**_WITHOUT_TYPES, "vocab_size": 30527, "relative_attention_num_buckets": 32},
     "roberta": {**_BERT, "vocab_size": 50265},
     "sharebert": {
         **_BERT,
@@ -51,19 +74,42 @@ _SIZES: Mapping[str, Mapping[str, Any]] = {
         "intermediate_size": 4096,
         "max_position_embeddings": 128,
     },
+    "xlm-roberta": _BERT,
 }
-_PADS = {"roberta": 1}  # default of pad_token_id; 0 in all other families
-# Parts of an encoder, as the first components of its weights' names. All other weights of a file belong to a head. The
-# files of ELECTRA and RoBERTa have no pooler that is used here.
+# Names of fields in the files of a family -> names of the same fields in the other families.
+_ALIASES: Mapping[str, Mapping[str, str]] = {
+    "distilbert": {
+        "dim": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "hidden_dim": "intermediate_size",
+        "activation": "hidden_act",
+    },
+    "modernbert": {"norm_eps": "layer_norm_eps", "hidden_activation": "hidden_act"},
+}
+_PREFIXES = {"deberta-v2": "deberta", "modernbert": "model", "xlm-roberta": "roberta"}  # otherwise the family's name
+NYSTROM_FAMILIES = ("albert", "bert", "electra")
+ROBERTAS = ("roberta", "xlm-roberta")  # families that count positions from pad_token_id
+_PADS = {"roberta": 1, "xlm-roberta": 1, "mpnet": 1, "modernbert": 50283}  # defaults of pad_token_id, otherwise 0
+# Parts of an encoder, as the first components of its weights' names. All other weights of a file belong to a head.
+# Only ALBERT, BERT and ShareBERT were pretrained with their pooler. A pooler in files of another family is not used.
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "albert": ("embeddings", "encoder", "pooler"),
     "bert": ("embeddings", "encoder", "pooler"),
+    "deberta-v2": ("embeddings", "encoder"),
+    "distilbert": ("embeddings", "transformer"),
     "electra": ("embeddings", "embeddings_project", "encoder"),
+    "modernbert": ("embeddings", "layers", "final_norm"),
+    "mpnet": ("embeddings", "encoder"),
     "roberta": ("embeddings", "encoder"),
     "sharebert": ("embeddings", "layers", "final_norm", "pooler"),
+    "xlm-roberta": ("embeddings", "encoder"),
 }
 _CONSTANTS = ("embeddings.position_ids", "embeddings.token_type_ids")  # older versions of transformers saved them
+# DeBERTa's files may have position embeddings that the model does not use (position_biased_input is false).
+_UNUSED: Mapping[str, tuple[str, ...]] = {"deberta-v2": ("embeddings.position_embeddings.weight",)}
 _POOLER = "pooler."
+NEW_POOLERS = ("deberta-v2", "distilbert", "modernbert", "mpnet", "xlm-roberta")  # families without a trained pooler
 # Activations of transformers that have no weights.
 ACTIVATIONS = (
     *("gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh"),
@@ -80,6 +126,40 @@ _FIXED: Mapping[str, tuple[Any, ...]] = {
     "pruned_heads": ({},),
     "layers_to_keep": ([],),
 }
+_FIXED_OF_FAMILY: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "deberta-v2": {"norm_rel_ebd": ("layer_norm", "none")},
+    "sharebert": {  # the last four are written by the original code
+        "hidden_act": ("gelu",),
+        "encoder_ln_mode": ("pre-ln",),
+        "useLN": (True,),
+        "layernorm_embedding": (False,),
+        "layer_norm_type": ("apex", "pytorch"),
+    },
+}
+# Fields of a family that change the computation, and that its model in transformers reads: their types.
+_READ: Mapping[str, Mapping[str, type]] = {
+    "deberta-v2": {
+        "relative_attention": bool,
+        "max_relative_positions": int,
+        "position_buckets": int,
+        "position_biased_input": bool,
+        "pos_att_type": object,  # "p2c|c2p" or a list
+        "share_att_key": bool,
+        "embedding_size": int,
+    },
+    "modernbert": {
+        "layer_types": list,
+        "global_attn_every_n_layers": int,
+        "rope_parameters": dict,
+        "rope_scaling": dict,
+        "global_rope_theta": float,
+        "local_rope_theta": float,
+        "attention_bias": bool,
+        "mlp_bias": bool,
+        "norm_bias": bool,
+    },
+}
+_TYPES = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "an object"}
 # Fields that do not change the encoder's computation.
 _HARMLESS = frozenset(
     [
@@ -114,6 +194,19 @@ _HARMLESS = frozenset(
         "task_specific_params",
         "classifier_dropout",
         "classifier_dropout_prob",
+        "classifier_activation",
+        "classifier_bias",
+        "classifier_pooling",
+        "cls_dropout",
+        "decoder_bias",
+        "legacy",
+        "pooler_dropout",
+        "pooler_hidden_act",
+        "qa_dropout",
+        "seq_classif_dropout",
+        "sparse_mask_prediction",
+        "sparse_pred_ignore_index",
+        "sparse_prediction",
         "summary_type",
         "summary_use_proj",
         "summary_activation",
@@ -124,6 +217,17 @@ _HARMLESS = frozenset(
         # dropout is a field of every method; the rest of training and running
         "hidden_dropout_prob",
         "attention_probs_dropout_prob",
+        "attention_dropout",
+        "dropout",
+        "embedding_dropout",
+        "mlp_dropout",
+        "initializer_cutoff_factor",
+        "sinusoidal_pos_embds",
+        "deterministic_flash_attn",
+        "fused_linear_layer",
+        "reference_compile",
+        "repad_logits_with_grad",
+        "tie_weights_",
         "initializer_range",
         "gradient_checkpointing",
         "use_cache",
@@ -178,11 +282,24 @@ _HARMLESS = frozenset(
 )
 
 
+def read_architecture(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate the content of a config.json: one name for each field in all families, and ShareBERT's own family.
+
+    The original code of ShareBERT writes the family `bert`, and an epsilon that its model does not use.
+    """
+    family = content.get("model_type")
+    if "factor_size" in content and family in ("bert", "roberta"):
+        return {**content, "model_type": "sharebert", "layer_norm_eps": 1e-5}
+    aliases = _ALIASES.get(family, {}) if isinstance(family, str) else {}
+    plain = {name: value for name, value in content.items() if name not in aliases}
+    return plain | {name: content[alias] for alias, name in aliases.items() if alias in content}
+
+
 def check_architecture(configuration: Mapping[str, Any]) -> None:
     """Check that every field of a config.json is implemented here, or does not change the encoder's computation.
 
     Args:
-        configuration: the content of config.json.
+        configuration: the content of config.json, read by `read_architecture`.
 
     Raises:
         ValueError: if the family or a field is not implemented, or has an impossible value.
@@ -196,23 +313,51 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
             "transformers, without auto_map"
         )
     sizes = _read_sizes(configuration)
+    _check_sizes(family, configuration, sizes)
+    _check_pad(family, configuration, sizes["vocab_size"])
+    read = _READ.get(family, {})
+    for name, kind in read.items():
+        value = configuration.get(name)
+        if value is not None and not (isinstance(value, kind) or (kind is float and type(value) is int)):
+            raise ValueError(f"config.json has {name} {json.dumps(value)}; allowed: {_TYPES[kind]}")
+    if unknown := [kind for kind in _read_position_kinds(configuration) if kind not in ("c2p", "p2c")]:
+        raise ValueError(f"config.json has {json.dumps(unknown[0])} in pos_att_type; allowed: c2p, p2c")
+    width = sizes["hidden_size"]
+    allowed: dict[str, tuple[Any, ...]] = {
+        **_FIXED,
+        "hidden_act": ACTIVATIONS,
+        "pooler_hidden_size": (width,),
+        "attention_head_size": (width // sizes["num_attention_heads"],),
+        **({} if "embedding_size" in (*sizes, *read) else {"embedding_size": (width,)}),
+        **_FIXED_OF_FAMILY.get(family, {}),
+    }
+    _check_fields(family, configuration, allowed, known={*sizes, *read, "layer_norm_eps", *_HARMLESS})
+
+
+def _check_sizes(family: str, configuration: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+    """Check the sizes of an encoder, and the epsilon of its norms."""
     width, heads = sizes["hidden_size"], sizes["num_attention_heads"]
     kernel = _kernel(configuration)
     for name, value in {**sizes, "conv_kernel_size": 1 if kernel is None else kernel}.items():
-        if name != "num_attention_heads" and (type(value) is not int or value < 1):
-            raise ValueError(f"config.json has {name} {json.dumps(value)}; allowed: a whole number from 1 on")
+        least = 0 if (family, name) == ("deberta-v2", "type_vocab_size") else 1
+        if name != "num_attention_heads" and (type(value) is not int or value < least):
+            fault = f"config.json has {_written(name, family)} {json.dumps(value)}"
+            raise ValueError(f"{fault}; allowed: a whole number from {least} on")
     if type(heads) is not int or heads < 1 or width % heads:
-        raise ValueError(f"num_attention_heads is {json.dumps(heads)}; allowed: a divisor of hidden_size ({width})")
-    _check_pad(family, configuration, sizes["vocab_size"])
+        fault = f"{_written('num_attention_heads', family)} is {json.dumps(heads)}"
+        raise ValueError(f"{fault}; allowed: a divisor of {_written('hidden_size', family)} ({width})")
     epsilon = configuration.get("layer_norm_eps", 1e-12)
     if type(epsilon) not in (int, float) or not 0 < epsilon < 1:
-        raise ValueError(f"config.json has layer_norm_eps {json.dumps(epsilon)}; allowed: a number between 0 and 1")
-    allowed: dict[str, tuple[Any, ...]] = {
-        **_FIXED,
-        "hidden_act": ("gelu",) if family == "sharebert" else ACTIVATIONS,
-        **({} if "embedding_size" in sizes else {"embedding_size": (sizes["hidden_size"],)}),
-    }
-    known = {*sizes, "layer_norm_eps", "conv_kernel_size", *_HARMLESS}
+        fault = f"config.json has {_written('layer_norm_eps', family)} {json.dumps(epsilon)}"
+        raise ValueError(f"{fault}; allowed: a number between 0 and 1")
+
+
+def _check_fields(
+    family: str, configuration: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]], *, known: Set[str]
+) -> None:
+    """Check that each field is known, or has one of its allowed values."""
+    if family in NYSTROM_FAMILIES:
+        known = {*known, "conv_kernel_size"}
     for name, value in configuration.items():
         if name in known or name.startswith("_") or name.endswith(("_token_id", "_token_ids")) or value is None:
             continue
@@ -223,16 +368,33 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
             )
         if name in allowed and value not in allowed[name]:
             menu = ", ".join(map(json.dumps, allowed[name]))
-            fault = f"config.json sets {name} to {json.dumps(value)}, which is not implemented"
+            fault = f"config.json sets {_written(name, family)} to {json.dumps(value)}, which is not implemented"
             raise ValueError(f"{fault}; allowed: {menu}")
+
+
+def _written(name: str, family: str) -> str:
+    """Return the name of a field in the files of a family."""
+    return next((alias for alias, plain in _ALIASES.get(family, {}).items() if plain == name), name)
+
+
+def _read_position_kinds(configuration: Mapping[str, Any]) -> list[Any]:
+    """Read the kinds of relative attention in a DeBERTa."""
+    kinds = configuration.get("pos_att_type") or []
+    return [kind.strip() for kind in kinds.lower().split("|")] if isinstance(kinds, str) else list(kinds)
+
+
+def list_computation_fields(family: str) -> tuple[str, ...]:
+    """List the fields of a family's configuration that change outputs, but not the shapes of weights."""
+    names = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps", *_READ.get(family, ()))
+    return tuple(_written(name, family) for name in names)
 
 
 def _check_pad(family: str, configuration: Mapping[str, Any], vocab_size: int) -> None:
     pad = configuration.get("pad_token_id", _PADS.get(family, 0))
-    if pad is None and family != "roberta":
+    if pad is None and family not in ROBERTAS:
         return
     if type(pad) is not int or not 0 <= pad < vocab_size:
-        why = ", because roberta models count positions from it (usually 1)" if family == "roberta" else ""
+        why = f", because {family} models count positions from it (usually 1)" if family in ROBERTAS else ""
         raise ValueError(
             f"config.json has pad_token_id {json.dumps(pad)}; allowed: a whole number from 0 to {vocab_size - 1}{why}"
         )
@@ -252,15 +414,15 @@ def list_weights(configuration: Mapping[str, Any]) -> dict[str, Shape]:
     """Map the name of each weight of an encoder to its shape. `check_architecture` must have accepted the fields."""
     family = configuration["model_type"]
     sizes = _read_sizes(configuration)
-    if family == "sharebert":
-        return dict(_list_sharebert(sizes))
-    lines = _list_albert if family == "albert" else _list_bert
-    return dict(lines(family, sizes, _kernel(configuration)))
+    lines = _LISTS.get(family)
+    return dict(lines(sizes, configuration) if lines else _list_bert(family, sizes, _kernel(configuration)))
 
 
 def has_pooler(configuration: Mapping[str, Any], present: Mapping[str, Weight]) -> bool:
-    """Check whether a file has the pooler of its family; true if the files of the family never have one."""
+    """Check whether a file has the pooler of its family; true for ELECTRA and RoBERTa, whose papers use a new one."""
     family = configuration["model_type"]
+    if family in NEW_POOLERS:
+        return False
     names = {_rename(name, family) for name in present}
     pooler = [name for name in list_weights(configuration) if name.startswith(_POOLER)]
     return not pooler or any(name in names for name in pooler)
@@ -284,10 +446,11 @@ def find_fault(configuration: Mapping[str, Any], present: Mapping[str, Weight], 
         return f"{has} has several weights for {twice}: {sources}; keep only one of them"
     if not has_pooler(configuration, present):
         needed = {name: shape for name, shape in needed.items() if not name.startswith(_POOLER)}
+    ignored = (*_CONSTANTS, *_UNUSED.get(family, ()))
     surplus = [
         name
         for name in names
-        if name.partition(".")[0] in _PARTS[family] and name not in needed and name not in _CONSTANTS
+        if name.partition(".")[0] in _PARTS[family] and name not in needed and name not in ignored
     ]
     shapes = {name: weight.shape for name, weight in names.items()}
     if fault := describe_difference(needed, shapes, needs="config.json", has=has, surplus=surplus):
@@ -304,7 +467,7 @@ def find_fault(configuration: Mapping[str, Any], present: Mapping[str, Weight], 
 def _explain_layers(configuration: Mapping[str, Any], names: Mapping[str, Weight]) -> str:
     """Explain a difference in the number of layers, or of ALBERT's groups of layers; empty if there is none."""
     family = configuration["model_type"]
-    pattern, field = r"(?:encoder\.layer|layers)\.(\d+)\.", "num_hidden_layers"
+    pattern, field = r"(?:encoder\.layer|transformer\.layer|layers)\.(\d+)\.", "num_hidden_layers"
     if family == "albert":
         pattern, field = r"encoder\.albert_layer_groups\.(\d+)\.", "num_hidden_groups"
     present = {int(match[1]) for name in names if (match := re.match(pattern, name))}
@@ -317,9 +480,31 @@ def _explain_layers(configuration: Mapping[str, Any], names: Mapping[str, Weight
 
 
 def _rename(name: str, family: str) -> str:
-    """Rename a weight as `transformers` does: without the family's prefix, with the present names of norms."""
-    name = name.removeprefix(f"{family}.")
+    """Rename a weight as `transformers` does: without the family's prefix, with the present names of norms.
+
+    Names in the files of ShareBERT's original code become ours.
+    """
+    if family == "sharebert":
+        for pattern, replacement in SHAREBERT_NAMES.items():
+            name = re.sub(pattern, replacement, name)
+    name = name.removeprefix(f"{_PREFIXES.get(family, family)}.")
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+# Names in the files of ShareBERT's original code -> ours, with one group at most, as `transformers` allows. The names
+# of the embeddings and the pooler are the same.
+SHAREBERT_NAMES: Mapping[str, str] = {
+    r"^bert\.": "",
+    r"^encoder\.FinalLayerNorm\.": "final_norm.",
+    r"^encoder\.layer\.(\d+)\.PreAttentionLayerNorm\.": r"layers.\1.attention_norm.",
+    r"^encoder\.layer\.(\d+)\.PostAttentionLayerNorm\.": r"layers.\1.feed_forward_norm.",
+    r"^encoder\.layer\.(\d+)\.block\.self\.query_bias$": r"layers.\1.biases.query",
+    r"^encoder\.layer\.(\d+)\.block\.self\.key_bias$": r"layers.\1.biases.key",
+    r"^encoder\.layer\.(\d+)\.block\.self\.value_bias$": r"layers.\1.biases.value",
+    r"^encoder\.layer\.(\d+)\.block\.output\.bias$": r"layers.\1.biases.attention_output",
+    r"^encoder\.layer\.(\d+)\.intermediate\.bias$": r"layers.\1.biases.intermediate",
+    r"^encoder\.layer\.(\d+)\.output\.bias$": r"layers.\1.biases.output",
+}
 
 
 def _linear(name: str, outputs: int, inputs: int) -> Iterator[tuple[str, Shape]]:
@@ -335,12 +520,13 @@ def _norm(name: str, size: int) -> Iterator[tuple[str, Shape]]:
 def _list_embeddings(sizes: Mapping[str, Any], width: int) -> Iterator[tuple[str, Shape]]:
     tables = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
     for table, size in tables.items():
-        yield f"embeddings.{table}_embeddings.weight", (sizes[size], width)
+        if size in sizes:
+            yield f"embeddings.{table}_embeddings.weight", (sizes[size], width)
     yield from _norm("embeddings.LayerNorm", width)
 
 
 def _list_bert(family: str, sizes: Mapping[str, Any], kernel: int | None) -> Iterator[tuple[str, Shape]]:
-    """List the weights of BERT, ELECTRA and RoBERTa."""
+    """List the weights of BERT, ELECTRA, RoBERTa and XLM-RoBERTa."""
     hidden, inner, width = sizes["hidden_size"], sizes["intermediate_size"], sizes.get("embedding_size")
     yield from _list_embeddings(sizes, width or hidden)
     if width not in (None, hidden):
@@ -360,7 +546,8 @@ def _list_bert(family: str, sizes: Mapping[str, Any], kernel: int | None) -> Ite
         yield from _linear(f"{_POOLER}dense", hidden, hidden)
 
 
-def _list_albert(family: str, sizes: Mapping[str, Any], kernel: int | None) -> Iterator[tuple[str, Shape]]:
+def _list_albert(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    kernel = _kernel(configuration)
     hidden, inner, width = sizes["hidden_size"], sizes["intermediate_size"], sizes["embedding_size"]
     yield from _list_embeddings(sizes, width)
     yield from _linear("encoder.embedding_hidden_mapping_in", hidden, width)
@@ -378,7 +565,90 @@ def _list_albert(family: str, sizes: Mapping[str, Any], kernel: int | None) -> I
     yield from _linear("pooler", hidden, hidden)
 
 
-def _list_sharebert(sizes: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+def _list_distilbert(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    yield from _list_embeddings(sizes, hidden)
+    for number in range(sizes["num_hidden_layers"]):
+        layer = f"transformer.layer.{number}"
+        for part in ("q", "k", "v", "out"):
+            yield from _linear(f"{layer}.attention.{part}_lin", hidden, hidden)
+        yield from _norm(f"{layer}.sa_layer_norm", hidden)
+        yield from _linear(f"{layer}.ffn.lin1", inner, hidden)
+        yield from _linear(f"{layer}.ffn.lin2", hidden, inner)
+        yield from _norm(f"{layer}.output_layer_norm", hidden)
+
+
+def _list_mpnet(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    yield from _list_embeddings(sizes, hidden)
+    for number in range(sizes["num_hidden_layers"]):
+        layer = f"encoder.layer.{number}"
+        for part in ("q", "k", "v", "o"):
+            yield from _linear(f"{layer}.attention.attn.{part}", hidden, hidden)
+        yield from _norm(f"{layer}.attention.LayerNorm", hidden)
+        yield from _linear(f"{layer}.intermediate.dense", inner, hidden)
+        yield from _linear(f"{layer}.output.dense", hidden, inner)
+        yield from _norm(f"{layer}.output.LayerNorm", hidden)
+    buckets = sizes["relative_attention_num_buckets"], sizes["num_attention_heads"]
+    yield "encoder.relative_attention_bias.weight", buckets
+
+
+def _list_deberta(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    width = configuration.get("embedding_size") or hidden
+    yield "embeddings.word_embeddings.weight", (sizes["vocab_size"], width)
+    if configuration.get("position_biased_input", True):
+        yield "embeddings.position_embeddings.weight", (sizes["max_position_embeddings"], width)
+    if sizes["type_vocab_size"]:
+        yield "embeddings.token_type_embeddings.weight", (sizes["type_vocab_size"], width)
+    if width != hidden:
+        yield "embeddings.embed_proj.weight", (hidden, width)
+    yield from _norm("embeddings.LayerNorm", hidden)
+    is_relative = configuration.get("relative_attention", False)
+    kinds = _read_position_kinds(configuration)
+    own = () if configuration.get("share_att_key", False) or not is_relative else (("c2p", "key"), ("p2c", "query"))
+    positions = [f"pos_{part}_proj" for kind, part in own if kind in kinds]
+    for number in range(sizes["num_hidden_layers"]):
+        layer = f"encoder.layer.{number}"
+        for part in ("query_proj", "key_proj", "value_proj", *positions):
+            yield from _linear(f"{layer}.attention.self.{part}", hidden, hidden)
+        yield from _linear(f"{layer}.attention.output.dense", hidden, hidden)
+        yield from _norm(f"{layer}.attention.output.LayerNorm", hidden)
+        yield from _linear(f"{layer}.intermediate.dense", inner, hidden)
+        yield from _linear(f"{layer}.output.dense", hidden, inner)
+        yield from _norm(f"{layer}.output.LayerNorm", hidden)
+    if is_relative:
+        spans = (configuration.get(name) or -1 for name in ("position_buckets", "max_relative_positions"))
+        span = next((number for number in spans if number > 0), sizes["max_position_embeddings"])
+        yield "encoder.rel_embeddings.weight", (2 * span, hidden)
+    if configuration.get("norm_rel_ebd", "none") == "layer_norm":
+        yield from _norm("encoder.LayerNorm", hidden)
+
+
+def _list_modernbert(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    biased = {part for part in ("attention", "mlp", "norm") if configuration.get(f"{part}_bias", False)}
+
+    def weights(part: str, name: str, *shape: int) -> Iterator[tuple[str, Shape]]:
+        yield f"{name}.weight", shape
+        if part in biased:
+            yield f"{name}.bias", shape[:1]
+
+    yield "embeddings.tok_embeddings.weight", (sizes["vocab_size"], hidden)
+    yield from weights("norm", "embeddings.norm", hidden)
+    for number in range(sizes["num_hidden_layers"]):
+        layer = f"layers.{number}"
+        if number:
+            yield from weights("norm", f"{layer}.attn_norm", hidden)
+        yield from weights("attention", f"{layer}.attn.Wqkv", 3 * hidden, hidden)
+        yield from weights("attention", f"{layer}.attn.Wo", hidden, hidden)
+        yield from weights("norm", f"{layer}.mlp_norm", hidden)
+        yield from weights("mlp", f"{layer}.mlp.Wi", 2 * inner, hidden)
+        yield from weights("mlp", f"{layer}.mlp.Wo", hidden, inner)
+    yield from weights("norm", "final_norm", hidden)
+
+
+def _list_sharebert(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
     hidden, width = sizes["hidden_size"], sizes["factor_size"]
     yield "embeddings.word_embeddings.weight", (sizes["vocab_size"], width)
     yield "embeddings.position_embeddings.weight", (sizes["max_position_embeddings"], hidden)
@@ -395,3 +665,13 @@ def _list_sharebert(sizes: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
             yield f"layers.{number}.biases.{name}", (size,)
     yield from _norm("final_norm", hidden)
     yield "pooler.bias", (hidden,)
+
+
+_LISTS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[tuple[str, Shape]]]] = {
+    "albert": _list_albert,
+    "deberta-v2": _list_deberta,
+    "distilbert": _list_distilbert,
+    "modernbert": _list_modernbert,
+    "mpnet": _list_mpnet,
+    "sharebert": _list_sharebert,
+}

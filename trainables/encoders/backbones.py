@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.configuration import EncoderConfig, TrainingConfig
-from trainables.encoders.architectures import FAMILIES, check_architecture, find_fault, has_pooler
+from trainables.encoders.architectures import (
+    FAMILIES,
+    NYSTROM_FAMILIES,
+    ROBERTAS,
+    check_architecture,
+    find_fault,
+    has_pooler,
+    read_architecture,
+)
 from trainables.encoders.sharebert_slices import compute_slices
 from trainables.encoders.weights import Weight, list_shards, read_header
 from trainables.sources import HUB_SECONDS, NOT_CHECKED, Unusable, go_offline_if_unreachable, hash_of_file, hub_errors
@@ -68,8 +76,7 @@ PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-NYSTROM_FAMILIES = ("albert", "bert", "electra")
-MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
+MINI_BACKBONES = ("mini-albert", "mini-bert", "mini-electra", "mini-roberta", "mini-sharebert")
 MINI_LAYERS = 6
 # Backbones that are made here with random weights (neither folders nor hub names), and the version of each. Trial keys
 # contain the version: change it (to any new text) only if the backbone's weights, tokens or outputs change. The first
@@ -126,7 +133,7 @@ _LIKE_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckp
 PRETRAINING_FILE = "pretraining.json"  # record of the pretraining; not in fingerprints, because it contains times
 _ADAPTER = "adapter_config.json"
 _SENTENCE_POOLING = "1_Pooling/config.json"  # written by sentence-transformers
-_TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
+_TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "spm.model", "sentencepiece.bpe.model", "vocab.json")
 _MENUS = {
     "backbone": f"a folder, a hub name, {', '.join(UNTRAINED)}",
     "tokenizer": "a folder, a hub name",
@@ -442,26 +449,43 @@ def find_family(backbone: str) -> str:
     return family
 
 
-def family_options(family: str) -> dict[str, bool]:
-    """Return the options with which the models of a family are built.
+def choose_attention(family: str) -> str:
+    """Choose the attention implementation of `transformers` for a family: SDPA, if its model supports it."""
+    return "eager" if family in ("deberta-v2", "mpnet") else "sdpa"
 
-    RoBERTa's classifier in `transformers` has its own pooler, so the encoder is built without one.
+
+def family_options(family: str) -> dict[str, Any]:
+    """Return the options with which the encoders of a family are built.
+
+    The classifiers of RoBERTa, XLM-RoBERTa and MPNet in `transformers` have their own pooler, so their encoders are
+    built without one.
     """
-    return {"add_pooling_layer": False} if family == "roberta" else {}
+    options = {"add_pooling_layer": False} if family in (*ROBERTAS, "mpnet") else {}
+    return {**options, "attn_implementation": choose_attention(family)}
 
 
-def dropout_options(config: EncoderConfig) -> dict[str, float]:
+_DROPOUTS: Mapping[str, tuple[str, ...]] = {  # fields of the dropout rates inside the encoder
+    "distilbert": ("dropout", "attention_dropout"),
+    "modernbert": ("embedding_dropout", "attention_dropout", "mlp_dropout"),
+}
+
+
+def dropout_options(config: EncoderConfig, family: str) -> dict[str, float]:
     """Return all dropout rates of a model's configuration. The defaults differ between families."""
-    return {
-        "hidden_dropout_prob": config.hidden_dropout,
-        "attention_probs_dropout_prob": config.hidden_dropout,
-        "classifier_dropout": config.classifier_dropout,  # ELECTRA and RoBERTa also apply it below the pooler
-    }
+    inside = _DROPOUTS.get(family, ("hidden_dropout_prob", "attention_probs_dropout_prob"))
+    # ELECTRA and RoBERTa also apply the classifier's dropout below the pooler.
+    of_classifier = "seq_classif_dropout" if family == "distilbert" else "classifier_dropout"
+    return {**dict.fromkeys(inside, config.hidden_dropout), of_classifier: config.classifier_dropout}
 
 
 def reserved_positions(family: str, pad_token_id: int) -> int:
-    """Return the number of positions that no token uses. RoBERTa counts positions from pad_token_id + 1."""
-    return pad_token_id + 1 if family == "roberta" else 0
+    """Return the number of positions that no token uses.
+
+    RoBERTa and XLM-RoBERTa count positions from pad_token_id + 1, and MPNet from 2.
+    """
+    if family == "mpnet":
+        return 2
+    return pad_token_id + 1 if family in ROBERTAS else 0
 
 
 def _read_configuration(backbone: str) -> Mapping[str, Any]:
@@ -474,7 +498,7 @@ def _read_configuration(backbone: str) -> Mapping[str, Any]:
         configuration = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise Unusable(f"backbone {backbone!r}: config.json is not JSON ({error})") from error
-    return configuration if isinstance(configuration, dict) else {}
+    return read_architecture(configuration) if isinstance(configuration, dict) else {}
 
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
@@ -535,7 +559,7 @@ def _count_tokens(file: Path) -> int:
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(str(file)).get_vocab_size()
-    if file.name == "spiece.model":
+    if file.suffix == ".model":
         from sentencepiece import SentencePieceProcessor
 
         with suppress(RuntimeError):

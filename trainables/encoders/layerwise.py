@@ -1,18 +1,21 @@
 """Encoders that run one layer at a time, for every model family.
 
 The modules are those of `transformers` or, for ShareBERT, of this package. Only the loop over the layers is new. With
-the same weights, running all layers gives the same output as the `transformers` model. Attention is PyTorch's
-scaled_dot_product_attention or Nystrom attention. Encoders with a large hidden size run without pads
-(`token_states.py`).
+the same weights, running all layers gives the same output as the `transformers` model.
+
+Layers of ALBERT, BERT, ELECTRA, RoBERTa, XLM-RoBERTa and ShareBERT run in two halves, and without pads if the hidden
+size is large (`token_states.py`). Their attention is PyTorch's scaled_dot_product_attention or Nystrom attention. All
+other models are taken apart by their structure, and run block by block (`blocks.py`).
 
 `pooling` says how the states of a layer become the vector that the heads read:
 
 * `pooler`: what the family's sequence classifier does before its last dropout: tanh(dense([CLS])) for ALBERT and BERT,
-  tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA, dense(norm([CLS])) for ShareBERT.
-  The dense layer of RoBERTa and ELECTRA is always new, because only their sequence classifiers have it.
+  tanh(dense(dropout([CLS]))) for RoBERTa, XLM-RoBERTa and MPNet, gelu(dense(dropout([CLS]))) for ELECTRA and DeBERTa,
+  relu(dense([CLS])) for DistilBERT, norm(gelu(dense(norm([CLS])))) for ModernBERT, dense(norm([CLS])) for ShareBERT.
+  Except in ALBERT, BERT and ShareBERT, the dense layer is always new, because only the sequence classifiers have it.
 * `fresh`: like `pooler`, but with a new dense layer for ALBERT and BERT too. ShareBERT's dense layer is cut from the
   word embeddings, so it cannot be new.
-* `first`: the state of [CLS]. ShareBERT's states are normalised, here and in `mean`.
+* `first`: the state of [CLS]. The states of ShareBERT and ModernBERT are normalised, here and in `mean`.
 * `mean`: the mean of the states of all tokens without pads. This needs all tokens of each layer that has heads.
 """
 
@@ -23,9 +26,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.activations import NewGELUActivation
+from transformers.activations import ACT2FN, NewGELUActivation
 
 from trainables.configuration import Pooling
+from trainables.encoders.blocks import BlockCalls, Stem, call_block, find_blocks
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertLayer
 from trainables.encoders.token_states import FirstTokens, Places, TokenStates
 
@@ -42,6 +46,7 @@ def _attend(layer: Any, hidden: Tensor, mask: Any) -> Tensor:
 class _Parts:
     """The modules and functions that a `LayerwiseEncoder` takes from a model."""
 
+    embeddings: nn.Module
     project: nn.Module  # maps the embeddings to the hidden size
     layers: list[nn.Module]  # layers in order of use; a shared layer appears several times
     pooler: nn.Module
@@ -65,8 +70,8 @@ class LayerwiseEncoder(nn.Module):
         self.num_layers = len(parts.layers)
         self.hidden_size: int = model.config.hidden_size
         self.configuration = model.config  # configuration of `transformers`, to make the same encoder again
-        self.has_token_types = model.config.type_vocab_size > 1
-        self.embeddings = model.base_model.embeddings
+        self.has_token_types = getattr(model.config, "type_vocab_size", 0) > 1
+        self.embeddings = parts.embeddings
         self.project = parts.project
         distinct = list(dict.fromkeys(parts.layers))
         self.layers = nn.ModuleList(distinct)
@@ -120,7 +125,10 @@ class LayerwiseEncoder(nn.Module):
             input_ids: token ids; all arguments are (batch, tokens), int64. Pads follow the real tokens.
             token_type_ids: ignored if the backbone has no token types.
         """
-        hidden = self.embeddings(input_ids, token_type_ids=token_type_ids if self.has_token_types else None)
+        token_type_ids = token_type_ids if self.has_token_types else None
+        if isinstance(self.embeddings, Stem):
+            return TokenStates(*self.embeddings(input_ids, attention_mask, token_type_ids))
+        hidden = self.embeddings(input_ids, token_type_ids=token_type_ids)
         mask = attention_mask[:, None, None, :].bool()
         if self.hidden_size >= PADDING_FREE_WIDTH:
             places = Places.of(mask)
@@ -156,6 +164,7 @@ class LayerwiseEncoder(nn.Module):
             return self.read(self.layer(last, states))
         if not self.first_tokens_alone:
             return self.first_after(last, self.attend(last, states))
+        assert not isinstance(states.mask, BlockCalls), "whole blocks compute all tokens"
         layer, mask = self.layers[self.layer_order[last]], FirstTokens(states.hidden, states.mask)
         return self._feed_forward(layer, self._attend(layer, states.first()[:, None], mask)[:, 0])
 
@@ -168,6 +177,18 @@ class LayerwiseEncoder(nn.Module):
             return self.final_norm(first) if self.reads_first_token else first
         output = nn.functional.dropout(self.final_norm(first), self.pooler_dropout, self.training)
         return self.activation((pooler or self.pooler)(output))
+
+    def find_words(self) -> tuple[nn.Module, str]:
+        """Find the table of word embeddings: the module that holds it, and its name there."""
+        if not isinstance(self.embeddings, Stem):
+            return self.embeddings, "word_embeddings"
+        table = self.embeddings.model.get_input_embeddings()
+        return next(
+            (holder, name)
+            for holder in self.embeddings.modules()
+            for name, part in holder.named_children()
+            if part is table
+        )
 
     def parameter_depths(self) -> dict[str, int]:
         """Map each parameter to its depth: 0 in the embeddings, n in layer n, num_layers + 1 above the last layer.
@@ -192,6 +213,7 @@ def _albert(model: Any, num_layers: int) -> _Parts:
     layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
     pooler = model.base_model.pooler or _new_pooler(model)
     return _Parts(
+        model.base_model.embeddings,
         encoder.embedding_hidden_mapping_in,
         layers,
         pooler,
@@ -218,26 +240,29 @@ def _feed_forward_of_group(group: Any, attended: Tensor) -> Tensor:
 def _bert(model: Any, num_layers: int) -> _Parts:
     base = model.base_model
     pooler = base.pooler.dense if base.pooler else _new_pooler(model)
-    return _Parts(nn.Identity(), list(base.encoder.layer[:num_layers]), pooler, torch.tanh)
+    return _Parts(base.embeddings, nn.Identity(), list(base.encoder.layer[:num_layers]), pooler, torch.tanh)
 
 
 def _roberta(model: Any, num_layers: int) -> _Parts:
-    """Find the parts of a RoBERTa; the pooler is the dense layer of its sequence classifier."""
-    layers = list(model.base_model.encoder.layer[:num_layers])
-    return _Parts(nn.Identity(), layers, _find_pooler(model), torch.tanh, _read_dropout(model))
+    """Find the parts of a RoBERTa or XLM-RoBERTa; the pooler is the dense layer of its sequence classifier."""
+    base = model.base_model
+    layers = list(base.encoder.layer[:num_layers])
+    return _Parts(base.embeddings, nn.Identity(), layers, _find_pooler(model), torch.tanh, _read_dropout(model))
 
 
 def _electra(model: Any, num_layers: int) -> _Parts:
     """Find the parts of an ELECTRA; the pooler is the dense layer of its sequence classifier."""
-    project = getattr(model.base_model, "embeddings_project", nn.Identity())
-    layers = list(model.base_model.encoder.layer[:num_layers])
-    return _Parts(project, layers, _find_pooler(model), nn.functional.gelu, _read_dropout(model))
+    base = model.base_model
+    project = getattr(base, "embeddings_project", nn.Identity())
+    layers = list(base.encoder.layer[:num_layers])
+    return _Parts(base.embeddings, project, layers, _find_pooler(model), nn.functional.gelu, _read_dropout(model))
 
 
 def _sharebert(model: Any, num_layers: int) -> _Parts:
     base = model.base_model
     layers = list(base.layers[:num_layers])
     return _Parts(
+        base.embeddings,
         nn.Identity(),
         layers,
         base.pooler,
@@ -250,37 +275,79 @@ def _sharebert(model: Any, num_layers: int) -> _Parts:
     )
 
 
+# Families whose layers are run in two halves and without pads; layers of all others are run as whole blocks.
 _ADAPTERS = {
     "albert": _albert,
     "bert": _bert,
     "electra": _electra,
     "roberta": _roberta,
     ShareBertConfig.model_type: _sharebert,
+    "xlm-roberta": _roberta,
 }
+
+
+def _blocks(model: Any, num_layers: int) -> _Parts:
+    """Find the parts of any model with a list of blocks; `check_blocks` shows whether they compute the same."""
+    base, (pooler, activation, dropout) = model.base_model, _find_head(model)
+    return _Parts(
+        Stem(base, num_layers, without=("pooler", _FINAL_NORM)),
+        nn.Identity(),
+        find_blocks(base)[1][:num_layers],
+        pooler,
+        activation,
+        dropout,
+        final_norm=getattr(base, _FINAL_NORM, nn.Identity()),
+        attend=call_block,  # a block is not divided, so its second half is empty
+        feed_forward=lambda block, states: states,
+    )
+
+
+_FINAL_NORM = "final_norm"  # name of the norm after the last block, in families that have one
+
+
+def _find_head(model: Any) -> tuple[nn.Module, Callable[[Tensor], Tensor], float]:
+    """Find the pooler of a family's sequence classifier, the activation after it and the dropout rate before it."""
+    config, family = model.config, model.config.model_type
+    if family == "distilbert":
+        return getattr(model, "pre_classifier", None) or _new_pooler(model), nn.functional.relu, 0.0
+    if family == "deberta-v2":
+        pooler = model.pooler.dense if hasattr(model, "pooler") else _new_pooler(model)
+        return pooler, ACT2FN[config.pooler_hidden_act], config.pooler_dropout
+    if family == "modernbert":  # its pooler includes the activation
+        return getattr(model, "head", None) or _new_modernbert_head(model), nn.Identity(), 0.0
+    return _find_pooler(model), torch.tanh, config.hidden_dropout_prob
+
+
+def _new_modernbert_head(model: Any) -> nn.Module:
+    from transformers.models.modernbert.modeling_modernbert import ModernBertPredictionHead
+
+    head = ModernBertPredictionHead(model.config)
+    for part in head.modules():
+        model._init_weights(part)
+    return head
 
 
 def layerwise(model: PreTrainedModel, num_layers: int = 0, pooling: Pooling = "pooler") -> LayerwiseEncoder:
     """Make a layerwise encoder that shares the weights of a `transformers` model.
 
     Args:
-        model: a base model or a sequence classifier of one of `FAMILIES`, with SDPA or Nystrom attention. A
-            missing pooler (base models of ELECTRA and RoBERTa) is initialised with PyTorch's global generator.
+        model: a base model or a sequence classifier of one of `FAMILIES`, with the attention that `transformers`
+            chooses or with Nystrom attention. A missing pooler is initialised with PyTorch's global generator.
         num_layers: number of layers to use, counted from the first; 0 means all layers.
         pooling: how the heads read a layer. `fresh` draws a new pooler with PyTorch's global generator.
 
     Raises:
-        ValueError: if the family is not supported, or the model has fewer than `num_layers` layers.
+        ValueError: if the model has no list of blocks, or has fewer than `num_layers` layers.
     """
-    if model.config._attn_implementation == "sdpa":
-        model.set_attn_implementation("padding_free")
-    assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` needs one of these"
-    one_kernel_gelu(model)
     family, depth = model.config.model_type, model.config.num_hidden_layers
-    if family not in _ADAPTERS:
-        raise ValueError(f"there is no layerwise encoder for {family!r} models; available: {', '.join(_ADAPTERS)}")
     if num_layers > depth:
         raise ValueError(f"num_hidden_layers is {num_layers}; this backbone has {depth} layers")
-    encoder = LayerwiseEncoder(model, _ADAPTERS[family](model, num_layers or depth))
+    if family in _ADAPTERS:
+        if model.config._attn_implementation == "sdpa":
+            model.set_attn_implementation("padding_free")
+        assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` needs one of these"
+    one_kernel_gelu(model)
+    encoder = LayerwiseEncoder(model, _ADAPTERS.get(family, _blocks)(model, num_layers or depth))
     if pooling == "fresh" and isinstance(encoder.pooler, nn.Linear) and family in ("albert", "bert"):
         initialised(encoder.pooler, model.config.initializer_range)
     encoder.read_by(pooling)

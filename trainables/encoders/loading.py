@@ -23,6 +23,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from trainables.configuration import EncoderConfig, TrainingConfig
+from trainables.encoders.architectures import SHAREBERT_NAMES, read_architecture
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
     PUBLISHED_SIZES,
@@ -39,9 +40,11 @@ from trainables.encoders.backbones import (
     pretrained_convolution,
     reserved_positions,
 )
+from trainables.encoders.blocks import Stem, check_blocks
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise, one_kernel_gelu
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention
+from trainables.encoders.sharebert import ShareBertConfig
 from trainables.pretraining_configuration import PretrainingConfig
 from trainables.sources import Unusable
 
@@ -74,7 +77,13 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     model = with_attention(model, config)
     if pretrained_convolution(backbone) is not None:
         load_convolutions(model, *hub_revision(backbone))
-    return layerwise(model, config.num_hidden_layers, config.pooling)
+    encoder = layerwise(model, config.num_hidden_layers, config.pooling)
+    if isinstance(encoder.embeddings, Stem):
+        try:
+            check_blocks(encoder, model)
+        except ValueError as error:
+            raise Unusable(f"backbone {backbone!r} cannot be run layer by layer: {error}") from error
+    return encoder
 
 
 def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:
@@ -140,23 +149,30 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
     """Load the `transformers` configuration of a backbone that is not tiny, with the dropout of `config`."""
     if backbone in PUBLISHED_SIZES:
-        return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropout_options(config)})
+        sizes = PUBLISHED_SIZES[backbone]
+        return AutoConfig.for_model(**{**sizes, **dropout_options(config, sizes["model_type"])})
     check_weights(backbone)
     place, revision = hub_revision(backbone)
     with _explaining_errors("backbone", backbone), quiet_transformers():
         model_config = AutoConfig.from_pretrained(place, revision=revision)
-    model_config.update(dropout_options(config))
+    if model_config.model_type != find_family(backbone):  # written by ShareBERT's original code
+        content = read_architecture(model_config.to_dict())
+        fields = {name: content[name] for name in ShareBertConfig.__annotations__ if name in content}
+        model_config = ShareBertConfig(**fields)
+    model_config.update(dropout_options(config, model_config.model_type))
     return model_config
 
 
 def _load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
     """Load the model of a backbone that is not tiny, with pretrained or random weights."""
     model_config = _load_configuration(backbone, config)
-    options: dict[str, Any] = {**family_options(model_config.model_type), "attn_implementation": "sdpa"}
+    options: dict[str, Any] = family_options(model_config.model_type)
     if is_untrained(backbone):
         return AutoModel.from_config(model_config, **options)
     place, revision = hub_revision(backbone)
     options |= {"revision": revision, "dtype": torch.float32, "weights_only": True, "output_loading_info": True}
+    if model_config.model_type == "sharebert":
+        options["key_mapping"] = {**SHAREBERT_NAMES}
     with _explaining_errors("backbone", backbone), quiet_transformers():
         model, info = AutoModel.from_pretrained(place, config=model_config, **options)
     check_weights(backbone)  # again, because weights on the hub may have been downloaded only now

@@ -28,9 +28,9 @@ def mini_model(family: str, vocab_size: int, config: EncoderConfig) -> PreTraine
         type_vocab_size=1 if family == "roberta" else 2,
         pad_token_id=0,
         **_choose_sizes(family, vocab_size),
-        **dropout_options(config),
+        **dropout_options(config, family),
     )
-    return AutoModel.from_config(model_config, attn_implementation="sdpa", **family_options(family))
+    return AutoModel.from_config(model_config, **family_options(family))
 
 
 def _choose_sizes(family: str, vocab_size: int) -> dict[str, Any]:

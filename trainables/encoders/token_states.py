@@ -18,6 +18,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from trainables.encoders.blocks import BlockCalls
+
 Attention = Callable[..., tuple[Tensor, None]]  # an attention function of `transformers`
 
 
@@ -114,18 +116,19 @@ class TokenStates:
     """The hidden states of a batch's tokens: the input and output of a layer."""
 
     hidden: Tensor  # (batch, tokens, hidden) if padded, (1, real tokens, hidden) if packed
-    mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or, if packed, the places of real tokens
+    # (batch, 1, 1, tokens), bool: true at real tokens; if packed, the places of real tokens; or what else blocks need.
+    mask: Tensor | Places | BlockCalls
 
     def first(self) -> Tensor:
         """Take the states of each example's first token, (batch, hidden)."""
-        return self.hidden[:, 0] if isinstance(self.mask, Tensor) else self.hidden[0, self.mask.firsts]
+        return self.hidden[0, self.mask.firsts] if isinstance(self.mask, Places) else self.hidden[:, 0]
 
     def mean(self) -> Tensor:
         """Compute the mean of each example's states over its real tokens, (batch, hidden)."""
-        if isinstance(self.mask, Tensor):
-            real = self.mask[:, 0, 0, :, None]
-            return (self.hidden * real).sum(1) / real.sum(1)
-        return self.mask.padded(self.hidden).sum(1) / self.mask.mask[:, 0, 0, :, None].sum(1)
+        if isinstance(self.mask, Places):
+            return self.mask.padded(self.hidden).sum(1) / self.mask.mask[:, 0, 0, :, None].sum(1)
+        real = (self.mask if isinstance(self.mask, Tensor) else self.mask.mask)[:, 0, 0, :, None]
+        return (self.hidden * real).sum(1) / real.sum(1)
 
     @property
     def num_tokens(self) -> int:
@@ -138,6 +141,8 @@ class TokenStates:
             return self
         if isinstance(self.mask, Tensor):
             return TokenStates(self.hidden[rows], self.mask[rows])
+        if isinstance(self.mask, BlockCalls):
+            return TokenStates(self.hidden[rows], self.mask.of(rows))
         stays = rows[self.mask.places // self.mask.mask.shape[-1]]
         return TokenStates(self.hidden[:, stays], Places.of(self.mask.mask[rows]))
 

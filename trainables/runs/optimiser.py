@@ -261,7 +261,9 @@ def training_words(
     """
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
-    embeddings, table = model.encoder.embeddings, model.encoder.embeddings.word_embeddings
+    embeddings, name = model.encoder.find_words()
+    table = embeddings.get_submodule(name)
+    assert isinstance(table, nn.Embedding)
     is_used = torch.zeros(table.num_embeddings, dtype=torch.bool)
     is_used[torch.from_numpy(examples.tokens.astype("int64"))] = True
     is_used[examples.pad_token] = True
@@ -272,11 +274,11 @@ def training_words(
     def with_used_words() -> Iterator[None]:
         with torch.no_grad():
             used.weight.copy_(table.weight[words])
-        embeddings.word_embeddings = used
+        setattr(embeddings, name, used)
         try:
             yield
         finally:
-            embeddings.word_embeddings = table
+            setattr(embeddings, name, table)
             with torch.no_grad():
                 table.weight[words] = used.weight
 

@@ -40,8 +40,13 @@ from trainables import method_files
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import classify_data
 from trainables.data.tasks import Task
-from trainables.encoders.architectures import check_architecture, find_fault
-from trainables.encoders.backbones import family_options, is_folder
+from trainables.encoders.architectures import (
+    check_architecture,
+    find_fault,
+    list_computation_fields,
+    read_architecture,
+)
+from trainables.encoders.backbones import choose_attention, family_options, is_folder
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention
@@ -54,8 +59,6 @@ from trainables.schema import from_plain, to_plain
 
 HEADS = "heads.safetensors"
 METHODS = "methods"
-# Fields of an encoder's configuration that change its outputs, but not the shapes of its weights.
-_COMPUTATION = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
 _CLASSIFIER = "ForSequenceClassification"  # suffix of the sequence classifiers' names in transformers
 
 
@@ -93,7 +96,9 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     task, method = spec.find_task(), trainables.load(spec.method)
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # the random weights drawn here are replaced below
-        backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
+        encoder_config = AutoConfig.for_model(**description["encoder"])
+        attention = choose_attention(encoder_config.model_type)
+        backbone = AutoModel.from_config(encoder_config, attn_implementation=attention)
         encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers, config.pooling)
         model = method.build(config, encoder, task)
     try:
@@ -133,7 +138,7 @@ def _check_same_encoder(config: PreTrainedConfig, description: dict[str, Any], f
         ValueError: a field that the shapes of the weights do not show differs.
     """
     theirs, ours = description["encoder"], config.to_dict()
-    if differing := [name for name in _COMPUTATION if theirs.get(name) != ours.get(name)]:
+    if differing := [name for name in list_computation_fields(config.model_type) if theirs.get(name) != ours.get(name)]:
         name = differing[0]
         raise ValueError(
             f"start {folder}: the encoder's {name} is {theirs.get(name)!r}, but that of the backbone is "
@@ -178,7 +183,7 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         description = json.loads((folder / DESCRIPTION).read_text())
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         theirs, heads = load_file(folder / WEIGHTS), load_file(folder / HEADS)
-        configuration = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        configuration = read_architecture(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         check_architecture(configuration)
         if fault := find_fault(configuration, read_header(folder / WEIGHTS), has=WEIGHTS):
             raise ValueError(fault)
@@ -203,20 +208,25 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
         raise ValueError(f"the encoder uses {groups}, which no configuration of transformers can describe")
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
+    if getattr(config, "layer_types", None):  # ModernBERT: one for each layer
+        config.layer_types = config.layer_types[: model.encoder.num_layers]
     config.update({"id2label": {}, "label2id": {}})  # otherwise the export could be loaded as an untrained classifier
     has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     if has_class and isinstance(model, LastLayerModel) and model.encoder.uses_pooler:  # the class has the same logits
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
         config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"
         config.architectures = [_CLASSIFIER]
+        if hasattr(config, "classifier_pooling"):  # ModernBERT's classifier reads [CLS] or the mean
+            config.classifier_pooling = "cls"
     return config
 
 
 def _make_plain_model(config: Any) -> PreTrainedModel:
     """Build the `transformers` model of a configuration, with newly initialised weights."""
     if (config.architectures or [""])[0].endswith(_CLASSIFIER):
-        return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
-    return AutoModel.from_config(config, attn_implementation="sdpa", **family_options(config.model_type))
+        attention = choose_attention(config.model_type)
+        return AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
+    return AutoModel.from_config(config, **family_options(config.model_type))
 
 
 def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:

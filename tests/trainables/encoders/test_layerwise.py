@@ -122,12 +122,6 @@ def test_more_layers_than_the_backbone_has_are_refused():
         layerwise(classifier_of("bert"), 9)
 
 
-def test_another_family_is_refused_with_the_menu():
-    model = AutoModel.from_config(AutoConfig.for_model("distilbert", vocab_size=9, dim=8, hidden_dim=8, n_heads=2))
-    with pytest.raises(ValueError, match="'distilbert' models; available: albert, bert, electra, roberta, sharebert"):
-        layerwise(model)
-
-
 @pytest.mark.parametrize("backbone", MINI_BACKBONES)
 def test_parameter_depths_follow_the_layers(backbone):
     depths = load_encoder(backbone, config_of(), vocab_size=20).parameter_depths()

@@ -1,18 +1,23 @@
 """ShareBERT's matrices, model and folders: pytest tests/trainables/encoders/test_sharebert.py"""
 
 import copy
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
 from helpers import plain_sharebert
 from helpers.configurations import config_of
+from helpers.walked_layers import padded, walk
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
 import trainables
 from trainables.data.tasks import TASKS
+from trainables.encoders.backbones import check_backbone, find_family, has_new_pooler
 from trainables.encoders.layerwise import layerwise
-from trainables.encoders.loading import load_encoder
+from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertForMaskedLM, ShareBertModel
 
 SIZES = plain_sharebert.SIZES
@@ -208,6 +213,78 @@ def test_encoder_of_a_pretrained_model_is_loaded_without_its_head(tmp_path):
     assert encoder.layers[1].biases["key"].equal(weights["layers.1.biases.key"])
     again, batch = AutoModelForMaskedLM.from_pretrained(tmp_path), batch_of()
     assert torch.equal(again(**batch).logits, whole(**batch).logits)
+
+
+ORIGINAL = {  # what the original code writes into config.json, besides the sizes
+    "architectures": ["ShareBertLMHeadModel"],
+    "attention_probs_dropout_prob": 0.1,
+    "encoder_ln_mode": "pre-ln",
+    "fused_linear_layer": True,
+    "gradient_checkpointing": False,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,  # its model uses 1e-5
+    "layer_norm_type": "apex",
+    "layernorm_embedding": False,
+    "model_type": "bert",
+    "pad_token_id": 0,
+    "position_embedding_type": "absolute",
+    "sparse_mask_prediction": True,
+    "transformers_version": "4.4.0",
+    "useLN": True,
+    "use_cache": True,
+}
+CASES = Path(__file__).parents[2] / "cases"
+
+
+def write_original(folder, file="pytorch_model.bin", **changes):
+    """The recorded case as a folder that the original code wrote, and the case."""
+    case = json.loads((CASES / "sharebert_3_layers" / "case.json").read_text())
+    weights = load_file(CASES / "sharebert_3_layers" / "weights.safetensors")
+    weights = {f"bert.{name}": weight for name, weight in weights.items()}
+    weights["cls.predictions.bias"] = torch.zeros(case["config"]["vocab_size"])
+    if file == "pytorch_model.bin":
+        torch.save(weights, folder / file)
+    else:
+        save_file(weights, folder / file, metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**case["config"], **ORIGINAL, **changes}))
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"]))
+    return str(folder), case
+
+
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "model.safetensors"])
+@pytest.mark.parametrize("family", ["bert", "sharebert"])
+@torch.no_grad()
+def test_a_folder_of_the_original_code_gives_the_recorded_numbers(family, file, tmp_path):
+    epsilon = {} if family == "bert" else {"layer_norm_eps": 1e-5}
+    folder, case = write_original(tmp_path, file, model_type=family, **epsilon)
+    check_backbone(folder)
+    assert find_family(folder) == "sharebert" and not has_new_pooler(folder)
+    assert len(load_tokenizer(folder, texts=list)) == 7
+    encoder = load_encoder(folder, config_of("albert", max_length=32), vocab_size=7).eval()
+    batch = {name: torch.tensor(values) for name, values in case["batch"].items()}
+    *_, states = walk(encoder, **batch)
+    hidden = encoder.final_norm(padded(states))[:, : len(case["expected"]["last_hidden"][0])]
+    torch.testing.assert_close(hidden, torch.tensor(case["expected"]["last_hidden"]), rtol=0, atol=1e-5)
+    pooled = encoder.pool(states.first())
+    torch.testing.assert_close(pooled, torch.tensor(case["expected"]["pooled"]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"encoder_ln_mode": "post-ln"}, 'config.json sets encoder_ln_mode to "post-ln", which is not implemented'),
+        ({"layernorm_embedding": True}, "config.json sets layernorm_embedding to true, which is not implemented"),
+        ({"layer_norm_type": "rms_norm"}, 'config.json sets layer_norm_type to "rms_norm", which is not implemented'),
+        ({"num_hidden_layers": 4}, "config.json needs 54 weights, .* first missing: layers.3.attention_norm.weight"),
+        ({"factor_size": 8}, "in another shape; first: embeddings.word_embeddings.weight is 1000 x 16, but should be"),
+    ],
+)
+def test_a_folder_of_the_original_code_that_does_not_fit_is_refused(changes, fault, tmp_path):
+    folder, _ = write_original(tmp_path, **changes)
+    with pytest.raises(ValueError, match=fault):
+        check_backbone(folder)
 
 
 def test_loss_of_masked_words_is_of_the_labelled_tokens():

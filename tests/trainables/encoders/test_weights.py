@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import configurations
+from helpers import configurations, families
 from helpers.configurations import SIZES
 from helpers.places import SHARED
 from safetensors.torch import load_file, save_file
@@ -15,7 +15,14 @@ from transformers import AutoConfig, AutoModel
 from transformers.activations import ACT2FN
 
 import trainables.encoders.sharebert  # noqa: F401 - registers the family
-from trainables.encoders.architectures import ACTIVATIONS, FAMILIES, check_architecture, list_weights
+from trainables.encoders.architectures import (
+    ACTIVATIONS,
+    FAMILIES,
+    NEW_POOLERS,
+    check_architecture,
+    list_weights,
+    read_architecture,
+)
 from trainables.encoders.backbones import (
     check_backbone,
     check_spelling,
@@ -32,7 +39,8 @@ WIDE = {"vocab_size": 256, "intermediate_size": 32}  # ShareBERT's matrices must
 
 def sizes_of(family, **changes):
     sizes = SIZES | (WIDE if family == "sharebert" else {})
-    return sizes | ({"embedding_size": 16} if family in ("albert", "electra") else {}) | changes
+    sizes |= {"embedding_size": 16} if family in ("albert", "electra") else families.FAMILIES.get(family, {})
+    return sizes | changes
 
 
 def saved(folder, family="bert", **changes):
@@ -93,9 +101,28 @@ def test_groups_and_embedding_sizes_change_the_weights(changes):
     assert list_weights(changes) == {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "deberta-v2", **families.FAMILIES["deberta-v2"]},
+        {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2},
+        {"model_type": "deberta-v2", "relative_attention": True, "max_relative_positions": 7, "pos_att_type": "P2C"},
+        {"model_type": "deberta-v2", "embedding_size": 64, "share_att_key": True},
+        {"model_type": "modernbert", "attention_bias": True, "mlp_bias": True, "norm_bias": True},
+        {"model_type": "distilbert", "dim": 64, "n_layers": 2, "n_heads": 2, "hidden_dim": 48},
+        {"model_type": "mpnet", "relative_attention_num_buckets": 48},
+    ],
+)
+def test_fields_of_one_family_change_its_weights(changes):
+    with torch.device("meta"):
+        model = AutoModel.from_config(AutoConfig.for_model(**changes), **family_options(changes["model_type"]))
+    expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    assert list_weights(read_architecture(changes)) == expected
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_field_that_transformers_writes_is_known(family):
-    check_architecture(json.loads(AutoConfig.for_model(family).to_json_string(use_diff=False)))
+    check_architecture(read_architecture(json.loads(AutoConfig.for_model(family).to_json_string(use_diff=False))))
 
 
 def test_activations_exist_in_transformers_and_have_no_weights():
@@ -105,7 +132,7 @@ def test_activations_exist_in_transformers_and_have_no_weights():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_backbone_passes(family, tmp_path):
     check_weights(saved(tmp_path, family))
-    assert not has_new_pooler(str(tmp_path))
+    assert has_new_pooler(str(tmp_path)) == (family in NEW_POOLERS)
 
 
 # Names and shapes.
@@ -122,7 +149,8 @@ def test_names_with_an_unknown_prefix_are_refused(prefix, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_family_as_prefix_and_heads_are_accepted(family, tmp_path):
-    folder = renamed(saved(tmp_path, family), lambda name: f"{family}.{name}")
+    prefix = {"deberta-v2": "deberta", "modernbert": "model", "xlm-roberta": "roberta"}.get(family, family)
+    folder = renamed(saved(tmp_path, family), lambda name: f"{prefix}.{name}")
     file = tmp_path / "model.safetensors"
     head = {"classifier.weight": torch.zeros(2, 32), "cls.predictions.bias": torch.zeros(50)}
     save_file(load_file(file) | head, file, metadata={"format": "pt"})
