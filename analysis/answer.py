@@ -16,7 +16,7 @@ from analysis.layouts.evidence import Evidence
 from analysis.layouts.paper_tables import explain_means, macro
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
-from analysis.statistics.comparisons import POWER, Comparison, over_tasks
+from analysis.statistics.comparisons import Comparison, over_tasks
 from analysis.statistics.costs import (
     Compute,
     choose_unit,
@@ -194,20 +194,24 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
         if tasks
     ]
-    power = "" if in_short else f" ({_describe_detectable(finding.compared)})"
-    result = " and ".join(marked) or f"no difference was found{power}"
+    result = " and ".join(marked) or f"no difference was found{_describe_power(finding.compared, in_short=in_short)}"
     interval = f"{'simultaneous ' * finding.is_simultaneous}95 % interval {low} to {high}"
     return f"{difference} points relative to {baseline}{where} ({interval}), {result}"
 
 
-def _describe_detectable(compared: Sequence[Comparison]) -> str:
-    """Describe the smallest and the largest detectable difference among the tasks."""
-    detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference}
-    if not detectable:
-        return "the detectable difference is unknown: all scores are equal"
-    ends = (choose(detectable, key=detectable.__getitem__) for choose in (min, max))
-    texts = dict.fromkeys(f"{notes.format_detectable(detectable[task])} on {TASKS[task].title}" for task in ends)
-    return f"{' and '.join(texts)} would have been found with {100 * POWER:.0f} % power"
+def _describe_power(compared: Sequence[Comparison], *, in_short: bool) -> str:
+    """Describe in parentheses what would have been found, at least and at most, among the tasks.
+
+    With `in_short`, return an empty text unless nothing could have been found.
+    """
+    if all(one.test.standard_error == 0 for one in compared):
+        return " (the detectable difference is unknown: all scores are equal)" * (not in_short)
+    missed = {one.task: one.missed_difference for one in compared if one.missed_difference is not None}
+    by_size = sorted((task for task in missed if notes.format_detectable(missed[task])), key=missed.__getitem__)
+    if not missed or (in_short and by_size):
+        return ""
+    between = by_size[1:-1]
+    return f" ({notes.describe_detectable({task: missed[task] for task in missed if task not in between})})"
 
 
 def _describe_layers(finding: Finding, baseline: str | None) -> str:

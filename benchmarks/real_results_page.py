@@ -65,9 +65,9 @@ VERDICT_MEANS = (
     "Differences are between mean scores, in points. The paper's come from its table 2: medians of five seeds with "
     "ALBERT-base. The test is a t-test over seeds and dev examples; Holm's method corrects its p-value for all pairs "
     "with PALBERT. *Confirmed*: the difference has the paper's sign, and the corrected p-value is below 5 %. "
-    "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found. *Not learned*: one of "
-    "the two methods is not shown to score better than a constant answer. A true difference of the size *found with "
-    "80 % power* is found four times in five. The plan fixed the meaning of *not learned* before its first trial; the "
+    "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found; about the difference in "
+    "parentheses would have been found four times in five. *Not learned*: one of the two methods is not shown to score "
+    "better than a constant answer. The plan fixed the meaning of *not learned* before its first trial; the "
     "registered commit fixed the test and the correction. The plan also registered a verdict *not about exits*, for "
     "rows that run more than nine tenths of their layers. It holds for PALBERT and PonderNet on CoLA with the tuned "
     "exits, because PALBERT runs 6.0 of 6 layers: the verdict *confirmed* in that row says nothing about exits. The "
@@ -91,7 +91,7 @@ LIMITS = (
     "similarity), not ALBERT-base (twelve layers with shared weights). Each search has a few trials only. The learning "
     "rates are higher than the paper's and fall linearly. {epochs} PABEE with a patience above five never leaves a "
     "model of six layers early. The page shows the order of the methods here, under one protocol, and how certain it "
-    "is. If no difference was found, there may still be one; each line gives the size that would have been found. "
+    "is. If no difference was found, there may still be one. "
     "Hours and seconds are wall-clock times, which other work on the machine lengthens, so they do not compare methods."
 )
 
@@ -253,8 +253,8 @@ def folded(title: str, parts: Iterable[str]) -> list[str]:
 def claims(evidence: Evidence) -> Iterator[str]:
     """The paper's claim on every task, with the test that decides it, and who does not count for it."""
     lines = [
-        "| claim | task | paper | here, 95 % interval | p, Holm | found with 80 % power | verdict |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+        "| claim | task | paper | here, 95 % interval | p, Holm | verdict |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
     ]
     tasks = dict.fromkeys(task for row in evidence.rows for task in row.cells)
     chosen = {} if is_selected_by_layers(evidence) else chosen_within(evidence, BUDGET)
@@ -320,18 +320,19 @@ def claim_line(
     start = f"| PALBERT - PonderNet{way} | {TASKS[task].title} | {paper} |"
     found = next((one for one in comparisons if {one.row, one.other} == {OURS, THEIRS} and one.task == task), None)
     if found is None:
-        return f"{start} | | | {missing} |"
+        return f"{start} | | {missing} |"
     sign = 1 if found.row == OURS else -1
     difference = sign * found.test.difference
     low, high = sorted((sign * found.test.low, sign * found.test.high))
     gap = " to ".join(DIFFERENCE.text(end) for end in (low, high))
-    detectable = "" if found.detectable_difference is None else format_detectable(found.detectable_difference)
     places = [(label, task) for label in (OURS, THEIRS)]
     if any(place in evidence.not_above_constant for place in places):
         word = "not learned"
     else:
         word = verdict(found, difference, claimed)
-    cells = (f"{DIFFERENCE.text(difference)} ({gap})", p_text(found.adjusted_p_value), detectable, word)
+    if found.missed_difference is not None and word == "undecided":
+        word += f" ({format_detectable(found.missed_difference) or 'nothing could have been found'})"
+    cells = (f"{DIFFERENCE.text(difference)} ({gap})", p_text(found.adjusted_p_value), word)
     return f"{start} {' | '.join(cells)} |"
 
 

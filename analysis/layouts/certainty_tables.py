@@ -20,18 +20,18 @@ from analysis.layouts.published_numbers import (
 from analysis.layouts.table import (
     DIFFERENCE,
     HALF_WIDTH,
-    INTERVAL,
     MARKS,
     POINTS,
     POINTS_RANGE,
     WHOLE,
+    WHOLE_POINTS,
     Entry,
     Line,
     Style,
     Table,
 )
 from analysis.statistics import comparisons
-from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, Repeats
+from analysis.statistics.comparisons import MOST_REALISTIC, Comparison, Repeats
 from analysis.statistics.samples import Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
 from analysis.statistics.verdicts import MARGIN
@@ -41,7 +41,6 @@ from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 from trainables.schema import Value
 
-DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
 MARK_OF = {meaning: mark for mark, meaning in MARKS.items()}
 OnTest = Mapping[str, ModelOnTest]  # by the trial's key
@@ -77,6 +76,7 @@ def verdicts_table(evidence: Evidence) -> Table | None:
     )
 
 
+NOTHING = "nothing"  # printed if no realistic difference could have been found
 COMPARISONS = {  # columns
     "difference": "difference",
     "p_value": "p",
@@ -86,14 +86,15 @@ COMPARISONS = {  # columns
 
 
 def _describe_comparison(one: Comparison) -> dict[str, Entry]:
-    least = one.detectable_difference
-    detectable = Entry() if least is None else DETECTABLE.entry(*(factor * least for factor in DETECTABLE_RANGE))
-    return {
+    entries = {
         "difference": format_test(one.test, mark=one.arrow),
         "p_value": _format_p_value(one.test.p_value),
         "adjusted_p_value": _format_p_value(one.adjusted_p_value),
-        "detectable_difference": detectable,
     }
+    if (missed := one.missed_difference) is not None:
+        entry = (POINTS if missed < 0.1 else WHOLE_POINTS).entry(missed)
+        entries["detectable_difference"] = replace(entry, text=NOTHING) if missed > MOST_REALISTIC else entry
+    return entries
 
 
 def comparisons_table(evidence: Evidence) -> Table | None:
@@ -160,6 +161,12 @@ def _make_comparison_table(name: str, compared: Sequence[Comparison], *, title: 
         for one, task in zip(compared, titles, strict=True)
     ]
     unit = "points; p_value, adjusted_p_value: probability"
+    if any("detectable_difference" in line.entries for line in lines):
+        caption += (
+            f' If no difference was found, "{COMPARISONS["detectable_difference"]}" is about the true difference that '
+            f'would have been found in four of five such studies; "{NOTHING}": only one above '
+            f"{100 * MOST_REALISTIC:.0f} points."
+        )
     return Table(name, title, COMPARISONS, lines, caption, first_column="pair", unit=unit)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from analysis.layouts.table import DIFFERENCE, POINTS
+from analysis.layouts.table import DIFFERENCE, POINTS, WHOLE_POINTS
 from analysis.statistics.comparisons import (
-    DETECTABLE_RANGE,
     FACTS_OF_FAMILY,
     LAST_EPOCH,
+    MOST_REALISTIC,
+    POWER,
     Comparison,
     choice_of_epoch,
     find_baseline_method,
@@ -469,20 +470,33 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """List, for each task, the smallest difference that every comparison detects with 80 % power."""
-    least: dict[str, float] = {}
-    for comparison in (one for one in comparisons if one.family == "baseline"):
-        least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
-    differences = [f"{format_detectable(difference)} on {TASKS[task].title}" for task, difference in least.items()]
-    return [f"the smallest difference that is found with 80 % power is {', '.join(differences)}"] if differences else []
+    """Describe the difference that would have been found, on the tasks on which a comparison found none."""
+    missed: dict[str, float] = {}
+    for one in comparisons:
+        if one.family == "baseline" and one.missed_difference is not None:
+            missed[one.task] = max(missed.get(one.task, 0.0), one.missed_difference)
+    return [described] if (described := describe_detectable(missed)) else []
+
+
+def describe_detectable(differences: Mapping[str, float]) -> str:
+    """Describe by task which true difference would have been found with 80 % power; empty without differences.
+
+    Differences that no two methods are likely to have are not printed: nothing could have been found.
+    """
+    sizes = {task: format_detectable(difference) for task, difference in differences.items()}
+    found = [f"{size} on {TASKS[task].title}" for task, size in sizes.items() if size]
+    nothing = [TASKS[task].title for task, size in sizes.items() if not size]
+    parts = [f"a difference of {joined(found)} would have been found with {100 * POWER:.0f} % power"] * bool(found)
+    where = f" on {joined(nothing)}" if found else ""
+    parts += [f"nothing could have been found with this data{where}"] * bool(nothing)
+    return "; ".join(parts)
 
 
 def format_detectable(difference: float) -> str:
-    """Format the smallest detectable difference as a range; a `difference` of 0 means that it is unknown."""
-    low, high = (factor * difference for factor in DETECTABLE_RANGE)
-    if low >= 1:  # two seeds may give hardly any information
-        return "more than 100 points"
-    return f"{POINTS.text(low)} to {POINTS.text(high)} points" if difference else "not known"
+    """Format a detectable difference as one rounded number; empty if two methods are unlikely to differ so much."""
+    if difference > MOST_REALISTIC:
+        return ""
+    return f"about {(POINTS if difference < 0.1 else WHOLE_POINTS).text(difference)} points"
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:

@@ -97,6 +97,7 @@ WHOLE, TENTHS, HUNDREDTHS = Style(decimals=0), Style(), Style(decimals=2)
 DEVIATION = Style("{} ± {}", ("", "_sd"))  # 72.1 ± 1.6
 # Styles of scores in [-1, 1], which the papers print in points:
 POINTS = Style(scale=100)  # 72.5
+WHOLE_POINTS = Style(scale=100, decimals=0)  # 73
 DIFFERENCE = Style(scale=100, signed=True)  # +1.5
 HALF_WIDTH = Style("± {}", scale=100)
 POINTS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), scale=100)  # 72.5 (70.0 to 74.0)

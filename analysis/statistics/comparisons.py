@@ -9,7 +9,7 @@ This module also finds which rows may be tested against each other, and how ofte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal, NamedTuple
 
@@ -25,8 +25,10 @@ from study.plans.plan import Plan
 from trainables.data.tasks import TASKS
 
 POWER = 0.8  # probability of finding a true difference of `detectable_difference`
-DETECTABLE_RANGE = (0.7, 1.4)  # factors on `detectable_difference`, which five seeds only estimate roughly
+FEWEST_TO_DETECT = 3  # seeds of either row; two say hardly anything about the spread over seeds
+MOST_REALISTIC = 0.2  # methods differ by at most half as much in the papers' tables, unless one failed to train
 LAST_EPOCH = "the last epoch"
+_ERRORS, _HALVINGS = 100, 30  # of the search for a detectable difference: estimates of the standard error, and steps
 _NORMAL_FROM = 1e4  # degrees of freedom; far above this, scipy's noncentral t is inaccurate
 
 Family = Literal["baseline", "others", "means"]  # "means": over tasks, with the baseline
@@ -50,7 +52,7 @@ class Comparison:
     family: Family
     test: PairedTest  # of the configurations that the two searches chose
     adjusted_p_value: float
-    # smallest true difference found with 80 % power at the strictest level of Holm's method; None if it is unknown
+    # true difference found with 80 % power at the strictest level of Holm's method; None if it is unknown
     detectable_difference: float | None
     looks: int = 1
 
@@ -58,6 +60,11 @@ class Comparison:
     def holds(self) -> bool:
         """True if the difference is significant after all adjustments of the p-value."""
         return self.adjusted_p_value < uncertainty.ALPHA
+
+    @property
+    def missed_difference(self) -> float | None:
+        """The detectable difference if no difference was found; None if one was found, or if it is unknown."""
+        return None if self.holds else self.detectable_difference
 
     @property
     def arrow(self) -> str:
@@ -88,7 +95,12 @@ def compare(
             own, its = samples[row, task], samples[other, task]
             if own.examples == its.examples != "" and are_comparable(row, other, task):
                 tests[row, other, task] = uncertainty.welch_test(own.resampled, its.resampled, own.scores, its.scores)
-    return [one for family, tests in families.items() for one in _family(family, tests, looks)]
+    few = {place for place, sample in samples.items() if len(sample.scores) < FEWEST_TO_DETECT}
+    compared = [one for family, tests in families.items() for one in _family(family, tests, looks)]
+    return [
+        replace(one, detectable_difference=None) if few & {(one.row, one.task), (one.other, one.task)} else one
+        for one in compared
+    ]
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
@@ -136,10 +148,12 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 
 
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
-    """Compute the smallest true difference that a t-test finds with 80 % power.
+    """Estimate the true difference that a t-test finds with 80 % power, for studies that found no difference.
 
-    Return None if the standard error is 0. `python -m benchmarks.statistics power` compares the result with simulated
-    tests.
+    The standard error is only estimated, and studies that find nothing more often overestimate it. The result is the
+    multiple of it that other studies find in 80 % of cases, as the mean over the errors of such estimates.
+    `python -m benchmarks.statistics power` measures how often a study finds the difference that another study printed.
+    Return None if the standard error is 0.
 
     Args:
         standard_error: standard error of the estimated difference.
@@ -151,7 +165,17 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
     level = 1 - uncertainty.ALPHA / comparisons / 2
     if freedom > _NORMAL_FROM:
         return standard_error * float(special.ndtri(level) + special.ndtri(POWER))
-    return standard_error * float(special.nctdtrinc(freedom, 1 - POWER, special.stdtrit(freedom, level)))
+    critical = special.stdtrit(freedom, level)
+    places = (np.arange(_ERRORS) + 0.5) / _ERRORS
+    errors = np.sqrt(special.chdtri(freedom, places) / freedom)  # of the estimate, relative to the true standard error
+    weights = 1 - 2 * special.ndtr(-critical * errors)  # how often a study finds nothing, if there is no difference
+    low, high = 0.0, float(special.nctdtrinc(freedom, 1 - POWER, critical)) / float(errors.min())
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        missed = special.nctdtr(freedom, middle * errors, critical) @ weights / weights.sum()
+        is_found = 1 - missed > POWER
+        low, high = (low, middle) if is_found else (middle, high)
+    return standard_error * high
 
 
 def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
@@ -169,7 +193,11 @@ def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[st
         if len(own) >= fewest
     }
     looks = max((own[0].looks for own in by_row.values()), default=1)
-    return {one.row: one for one in _family("means", tests, looks)}
+    known = {row for row, own in by_row.items() if all(one.detectable_difference is not None for one in own)}
+    return {
+        one.row: one if one.row in known else replace(one, detectable_difference=None)
+        for one in _family("means", tests, looks)
+    }
 
 
 def macro_test(tests: Sequence[PairedTest]) -> PairedTest:

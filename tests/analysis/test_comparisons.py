@@ -1,7 +1,6 @@
 """python -m pytest tests/analysis/test_comparisons.py"""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from helpers.made_studies import predictions as make_predictions
 from msgspec.structs import replace as structs_replace
 from scipy import stats
 
+from analysis.layouts.certainty_tables import with_baseline
 from analysis.layouts.notes import comparison_notes, explain_marks, format_detectable
 from analysis.layouts.paper_tables import ON_THESE_ROWS
 from analysis.statistics.comparisons import (
@@ -32,7 +32,7 @@ from analysis.statistics.comparisons import (
     macro_test,
     over_tasks,
 )
-from analysis.statistics.samples import draw_samples, resampled_scores, weighted_scores
+from analysis.statistics.samples import Scored, draw_samples, resampled_scores, weighted_scores
 from analysis.statistics.uncertainty import Variance, holm, paired_test
 from analysis.studies.cells import make_rows
 from analysis.studies.load import load_studies
@@ -124,9 +124,11 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
         assert wanted in explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
 
 
-def test_the_smallest_difference_that_would_be_marked_is_in_points(comparisons):
+def test_the_difference_that_would_have_been_found_is_one_number_in_points(comparisons):
     (note,) = comparison_notes(comparisons)
-    assert re.match(r"the smallest difference that is found with 80 % power is \d+\.\d to \d+\.\d points on RTE", note)
+    assert re.fullmatch(r"a difference of about \d+\.\d points on .* would have been found with 80 % power", note)
+    missed = {one.task for one in comparisons if one.family == "baseline" and not one.holds}
+    assert {task for task in ("rte", "cola", "stsb") if TASKS[task].title in note} == missed
 
 
 def test_the_difference_is_that_of_the_mean_scores(rows, comparisons):
@@ -268,12 +270,16 @@ def test_macro_finds_what_no_single_task_does():
 
 
 @pytest.mark.parametrize("comparisons", [1, 32])
-def test_detectable_difference_is_found_with_80_percent(comparisons):
-    error = np.sqrt(2 * (0.02**2 + 0.75 * 0.25 / 277) / 5)
-    shift = detectable_difference(error, 8, comparisons=comparisons) / error
-    critical = stats.t.ppf(1 - 0.05 / comparisons / 2, 8)
-    found = stats.nct.sf(critical, 8, shift) + stats.nct.cdf(-critical, 8, shift)
-    assert found == pytest.approx(0.8, abs=1e-3)
+@pytest.mark.parametrize("freedom", [4, 8, 18])
+def test_detectable_difference_is_found_with_80_percent(freedom, comparisons):
+    """The difference that a study prints that finds nothing, in another study; each estimates its standard error."""
+    rng = np.random.default_rng(0)
+    critical = stats.t.ppf(1 - 0.05 / comparisons / 2, freedom)
+    printed, other = np.sqrt(rng.chisquare(freedom, (2, 100_000)) / freedom)
+    finds_nothing = np.abs(rng.normal(size=100_000)) / printed < critical
+    shift = detectable_difference(1.0, freedom, comparisons=comparisons) * printed
+    found = ((rng.normal(size=100_000) + shift) / other > critical)[finds_nothing]
+    assert found.mean() == pytest.approx(0.8, abs=0.01)
 
 
 def test_detectable_difference_of_many_degrees_of_freedom_is_the_normal_one():
@@ -286,17 +292,53 @@ def test_scores_that_are_all_alike_say_nothing_of_what_would_be_found():
     assert detectable_difference(0.0, 8) is None
 
 
-def test_the_table_says_that_it_is_not_known():
-    alike = paired_test(0.0, [])
-    comparison = Comparison("palbert", "albert", "rte", "baseline", alike, 1.0, None)
-    assert comparison_notes([comparison])[-1].endswith("80 % power is not known on RTE")
-    known = replace(comparison, detectable_difference=0.1)
-    assert comparison_notes([comparison, known])[-1].endswith("80 % power is 7.0 to 14.0 points on RTE")
+def test_the_note_is_about_tasks_on_which_nothing_was_found():
+    alike, apart = paired_test(0.0, []), paired_test(0.5, [Variance(0.0001, 8)])
+    unknown, found, small, large = (
+        Comparison("palbert", "albert", task, "baseline", test, p_value, size)
+        for task, test, p_value, size in [
+            ("rte", alike, 1.0, None),
+            ("cola", apart, 0.001, 0.03),
+            ("sst2", alike, 1.0, 0.0128),
+            ("mrpc", alike, 1.0, 0.507),
+        ]
+    )
+    assert comparison_notes([unknown, found]) == []
+    some = "a difference of about 1.3 points on SST-2 would have been found with 80 % power"
+    nothing = "nothing could have been found with this data"
+    assert comparison_notes([unknown, found, small]) == [some]
+    assert comparison_notes([large]) == [nothing]
+    assert comparison_notes([small, large]) == [f"{some}; {nothing} on MRPC"]
 
 
 @pytest.mark.parametrize(
     ("difference", "words"),
-    [(0.065, "4.5 to 9.1 points"), (5.65, "more than 100 points"), (0.0, "not known")],
+    [(0.0128, "about 1.3 points"), (0.0654, "about 6.5 points"), (0.126, "about 13 points"), (0.5, ""), (5.65, "")],
 )
-def test_detectable_difference_is_a_range_within_the_scale_of_scores(difference, words):
+def test_detectable_difference_is_one_number_within_reason(difference, words):
     assert format_detectable(difference) == words
+
+
+@pytest.mark.parametrize(("seeds", "is_known"), [(2, False), (3, True)])
+def test_two_seeds_do_not_say_what_would_have_been_found(seeds, is_known):
+    scores = np.array([0.7, 0.71, 0.73])[:seeds]
+    resampled = np.random.default_rng(0).normal(scores, 0.02, (50, seeds))
+    samples = {
+        (row, task): Scored((scores + 0.001 * len(row)).tolist(), resampled, task)
+        for row in ("albert", "palbert")
+        for task in ("rte", "cola")
+    }
+    compared = compare(samples, "albert")
+    means = over_tasks(compared).values()
+    assert [one.missed_difference is not None for one in (*compared, *means)] == [is_known] * 3
+    assert bool(comparison_notes(compared)) == is_known
+    texts = [line.entries.get("detectable_difference") for line in with_baseline(compared, "albert").lines]
+    assert [text is not None for text in texts] == [is_known] * 3
+
+
+def test_a_found_difference_has_no_detectable_one(comparisons):
+    table = with_baseline(comparisons, "albert")
+    assert any(line.entries["difference"].mark for line in table.lines)
+    for line in table.lines:
+        if "mean over" not in line.label:
+            assert bool(line.entries["difference"].mark) == ("detectable_difference" not in line.entries)

@@ -27,11 +27,12 @@ from analysis.layouts.certainty_tables import comparisons_table
 from analysis.layouts.cost_tables import compute_table, exits_table
 from analysis.layouts.evidence import gather
 from analysis.layouts.notes import blocked_exit_notes
-from analysis.statistics.uncertainty import ALPHA, at_level
+from analysis.statistics.uncertainty import ALPHA, at_level, paired_test
 from analysis.studies.cells import Row, read_cell
 from analysis.studies.load import load_study
 from study.facts.study_folder import predictions_file
 from trainables import Departure
+from trainables.data.tasks import TASKS
 
 pytestmark = pytest.mark.slow
 
@@ -160,17 +161,36 @@ def test_first_screen_has_the_measured_time_relative_to_the_baseline(tmp_path):
 
 
 def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_found(evidence):
-    own = [one for one in evidence.comparisons if {one.row, one.other} == {"albert", "pondernet"}]
-    least, most = sorted(100 * one.detectable_difference for one in own)
-    text = sentences_of(evidence)["pondernet"]
-    assert f"no difference was found ({0.7 * least:.1f} to {1.4 * least:.1f} points on" in text
-    assert f"{0.7 * most:.1f} to {1.4 * most:.1f} points on" in text
-    assert "with 80 % power" in text and "marked" not in text
-
-
-def test_a_detectable_difference_of_zero_is_unknown(evidence):
     found = next(one for one in findings(evidence) if one.row == "pondernet")
-    equal = [dataclasses.replace(one, detectable_difference=0.0) for one in found.compared]
+    sizes = zip(found.compared, (0.013, 0.126), strict=True)
+    compared = [dataclasses.replace(one, detectable_difference=size) for one, size in sizes]
+    one, two = (TASKS[own.task].title for own in compared)
+    power = f"about 1.3 points on {one} and about 13 points on {two} would have been found with 80 % power"
+    text = sentence(dataclasses.replace(found, compared=compared), "albert")
+    assert f"no difference was found (a difference of {power});" in text
+
+
+def test_the_first_screen_says_where_nothing_could_have_been_found(evidence):
+    found = next(one for one in findings(evidence) if one.row == "pondernet")
+    one, two = found.compared
+    hopeless = [dataclasses.replace(own, detectable_difference=0.5) for own in (one, two)]
+    mixed = [dataclasses.replace(one, detectable_difference=0.013), hopeless[1]]
+    few_seeds = [dataclasses.replace(own, detectable_difference=None) for own in (one, two)]
+    nothing = "no difference was found (nothing could have been found with this data)"
+    for in_short in (False, True):
+        text = sentence(dataclasses.replace(found, compared=hopeless), "albert", in_short=in_short)
+        assert nothing in text
+        text = sentence(dataclasses.replace(found, compared=few_seeds), "albert", in_short=in_short)
+        assert "no difference was found;" in text
+    title = TASKS[two.task].title
+    text = sentence(dataclasses.replace(found, compared=mixed), "albert")
+    assert f"with 80 % power; nothing could have been found with this data on {title})" in text
+    assert "no difference was found;" in sentence(dataclasses.replace(found, compared=mixed), "albert", in_short=True)
+
+
+def test_the_detectable_difference_of_equal_scores_is_unknown(evidence):
+    found = next(one for one in findings(evidence) if one.row == "pondernet")
+    equal = [dataclasses.replace(one, test=paired_test(0.0, []), detectable_difference=None) for one in found.compared]
     text = sentence(dataclasses.replace(found, compared=equal), "albert")
     assert "no difference was found (the detectable difference is unknown: all scores are equal)" in text
 
