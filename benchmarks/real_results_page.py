@@ -294,7 +294,7 @@ def describe_gain(place: Place, gain: Gain) -> str:
 
 def chosen_within(evidence: Evidence, most_layers: float) -> dict[Place, Chosen | None]:
     """The best exit setting of each row of the claim within so many mean layers; None if no setting fits."""
-    stored = {place: read_cell_predictions(cell) for place, cell in evidence.cells_by_place.items()}
+    stored = {place: read_cell_predictions(cell.with_dropped) for place, cell in evidence.cells_by_place.items()}
     return {
         place: evaluate_on_halves(seeds, list_own_settings(seeds)).best_within(most_layers)
         for place, seeds in stored.items()

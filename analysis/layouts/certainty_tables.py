@@ -54,7 +54,7 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         if (verdict := pair.verdict) is not None:
             label = f"{pair.row.label} - {pair.published.label} ({pair.published.paper.removeprefix('PALBERT ')})"
             difference = DIFFERENCE.entry(verdict.difference, mark=MARK_OF[verdict.word])
-            lines.setdefault((label, ""), {})[pair.cell.task] = add_seeds(pair.cell, difference)
+            lines.setdefault((label, ""), {})[pair.cell.task] = add_seeds(pair.cell.with_dropped, difference)
             half_width = HALF_WIDTH.entry((verdict.high - verdict.low) / 2)
             lines.setdefault(("± at 95 %", label), {})[pair.cell.task] = half_width
     if not pairs:
@@ -273,7 +273,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         return None
     tests = {(one.row, one.task): one for one in evidence.comparisons_of_methods}
     others = [repeat for _, cell in evidence.cells for repeat in find_repeats(cell)[1:]]
-    left_out = [f"{repeat.name}: {repeat.shortfall}" for repeat in others if repeat.state != "complete"]
+    left_out = [f"{repeat.name}: {repeat.shortfall}" for repeat in others if repeat.with_dropped.state != "complete"]
     return make_table(
         evidence,
         "search_repeats",

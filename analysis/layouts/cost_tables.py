@@ -245,7 +245,7 @@ def _list_curves(evidence: Evidence) -> list[dict[str, Any]]:
 def _describe_rules(evidence: Evidence, place: Place) -> Iterator[Line]:
     """Make a line for each exit rule on an arm's models, with the gains near several shares of the layers."""
     sweeps, depth = evidence.rules[place], evidence.exits[place].num_layers
-    stored = read_cell_predictions(evidence.cells_by_place[place])
+    stored = read_cell_predictions(evidence.cells_by_place[place].with_dropped)
     near = {
         (sweep.rule, column): (sweep, number)
         for sweep in sweeps

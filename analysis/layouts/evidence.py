@@ -146,10 +146,11 @@ class Evidence:
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
         """Results of each cell's models with every exit rule. The rule of the cell's method comes first.
 
-        Cells without stored sweeps are left out.
+        Dropped final runs count, as gains are measured at these settings. Cells without stored sweeps are left out.
         """
-        cells = self.cells_by_place
-        return {place: rules for place, exits in self.exits.items() if (rules := read_rules(cells[place], exits))}
+        cells = {place: self.cells_by_place[place].with_dropped for place in self.exits}
+        read = {place: (cell, exits) for place, cell in cells.items() if (exits := read_exits(cell)) is not None}
+        return {place: rules for place, own in read.items() if (rules := read_rules(*own))}
 
     @cached_property
     def gains(self) -> dict[Place, Gain]:
@@ -172,7 +173,7 @@ class Evidence:
             plain = self._plain(place)
             if plain is None or not are_comparable(self.cells_by_place[place], plain):
                 continue
-            own, other = (read_cell_predictions(cell) for cell in (self.cells_by_place[place], plain))
+            own, other = (read_cell_predictions(cell.with_dropped) for cell in (self.cells_by_place[place], plain))
             if min(len(own), len(other)) > 1 and len({one.examples for one in (*own, *other)}) == 1:
                 answered[place] = [replace(one, answers=one.layer_answers[-1:]) for one in own]
                 plain_rows[place[0]] = f"{PLAIN_METHOD} {plain.arm.backbone_fingerprint}"

@@ -176,15 +176,16 @@ class Pair:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict on whether our number reproduces the published number.
+        """Verdict on whether our number reproduces the published number. Dropped final runs count.
 
         None if the metric or the statistic of the published number is unclear, or if we have fewer than two seeds.
         """
-        scores = read_scores(self.cell, self.metric)
+        cell = self.cell.with_dropped
+        scores = read_scores(cell, self.metric)
         if self.number.metric == NOT_STATED or len(scores) < 2:
             return None
         deviation = self.number.deviation and self.number.deviation / 100
-        search = variance_over_searches(self.cell)
+        search = variance_over_searches(cell)
         return verdict(scores, self.number.value / 100, self.published.statistic, deviation, search=search)
 
 

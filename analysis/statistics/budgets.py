@@ -92,7 +92,7 @@ class SettingsOnHalves:
 
 
 def read_saving(cell: Cell, plain: Cell | None) -> Saving | None:
-    """Find the fewest layers at which a cell's models keep a plain model's score.
+    """Find the fewest layers at which a cell's models keep a plain model's score. Dropped final runs count.
 
     Args:
         cell: models with early exits.
@@ -105,10 +105,10 @@ def read_saving(cell: Cell, plain: Cell | None) -> Saving | None:
     Raises:
         ValueError: if a predictions file is damaged.
     """
-    stored = read_cell_predictions(cell)
+    stored = read_cell_predictions(cell.with_dropped)
     if len({one.examples for one in stored}) != 1:
         return None
-    others = read_cell_predictions(plain) if plain else []
+    others = read_cell_predictions(plain.with_dropped) if plain else []
     is_plain = {one.examples for one in others} == {stored[0].examples}
     reference = others if is_plain else stored
     least_scores = _last_layer_on_halves(reference) - MOST_LOST

@@ -239,12 +239,15 @@ class Repeats(Scored):
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Collect the complete searches of each cell. The first search and at least one repeat must be complete."""
+    """Collect the complete searches of each cell. The first search and at least one repeat must be complete.
+
+    Dropped final runs count.
+    """
     cells = {
-        (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
+        (row.label, task): [own for search in find_repeats(cell) if (own := search.with_dropped).state == "complete"]
         for row in rows
         for task, cell in row.cells.items()
-        if cell.state == "complete"
+        if cell.with_dropped.state == "complete"
     }
     cells = {place: searches for place, searches in cells.items() if len(searches) > 1}
     flat = [

@@ -112,7 +112,7 @@ def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
 
 
 def read_curves(cell: Cell) -> Curves | None:
-    """Make the curves of a cell's models from their stored predictions.
+    """Make the curves of a cell's models from their stored predictions. Dropped final runs count.
 
     Returns:
         None if the models have no early exit, predictions are missing, or this package does not define the exit rule.
@@ -120,7 +120,7 @@ def read_curves(cell: Cell) -> Curves | None:
     Raises:
         ValueError: if a predictions file is damaged.
     """
-    stored = read_cell_predictions(cell)
+    stored = read_cell_predictions(cell.with_dropped)
     if len({own.examples for own in stored}) != 1:
         return None
     models = [settings for own in stored if (settings := swept_settings(own)) is not None]

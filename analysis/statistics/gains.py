@@ -12,7 +12,7 @@ the tables minus that of the coin. It is paired: arm and coin answer the same ex
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -64,7 +64,7 @@ def read_gain(cell: Cell) -> Gain | None:
     Raises:
         ValueError: if a predictions file is damaged.
     """
-    stored = read_cell_predictions(replace(cell, records=cell.tested))
+    stored = read_cell_predictions(cell.with_dropped)
     if not can_measure(stored) or all(_mixes_layers(one) for one in stored):
         return None
     return measure_gains(stored, [apply_setting(None, stored)])[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -53,6 +53,11 @@ class Cell:
     def name(self) -> str:
         """Name of the arm: `palbert/rte`."""
         return self.arm.name
+
+    @property
+    def with_dropped(self) -> Cell:
+        """The cell as means, intervals and tests see it: its final runs include those in `tested` that were dropped."""
+        return replace(self, records=self.tested)
 
     @property
     def seeds(self) -> list[int]:

@@ -1,12 +1,18 @@
 """Trials left out of all numbers: pytest tests/study/test_drop.py"""
 
+import json
+
 import pytest
 from helpers.launched_studies import launch, launched_study, mini_plan
+from helpers.swept_studies import SKILLS, swept_study
 
 from analysis import tables, verify
+from analysis.layouts.certainty_tables import search_repeats_table, verdicts_table
+from analysis.layouts.cost_tables import exit_rules_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.rendering import json_text
 from analysis.pictures.study_pictures import pictures
-from analysis.studies.cells import make_rows
+from analysis.studies.cells import find_repeats, make_rows
 from analysis.studies.load import load_study
 from study import drop
 from study.decisions.progress import compute_progress
@@ -99,6 +105,38 @@ def test_drop_of_a_scored_trial_changes_the_median_but_no_test(tmp_path):
     assert after.samples["palbert", "rte"].scores == before.samples["palbert", "rte"].scores
     assert after.cells_by_place["palbert", "rte"].seeds != before.cells_by_place["palbert", "rte"].seeds
     assert any(f"means and tests keep its score, {points(worst.score)}" in note for note in after.limits)
+
+
+def test_drop_of_a_scored_trial_changes_no_statement_about_exits(tmp_path, monkeypatch):
+    monkeypatch.setitem(SKILLS, "palbert", 0.7)  # weak even with all layers
+    folder = swept_study(tmp_path / "s", ["albert", "palbert", "pabee"], ["rte"])
+    before = gather([load_study(folder)])
+    assert before.gains and before.savings and before.rules and before.weak_models
+    for method in ("albert", "palbert", "pabee"):
+        worst = min(before.cells_by_place[method, "rte"].records, key=lambda record: record.score)
+        assert drop.main([str(folder), worst.key, "--because", "a bad disk"]) == 0
+    after = gather([load_study(folder)])
+    assert {len(cell.records) for _, cell in after.cells} == {4}
+    for table in (exit_rules_table, verdicts_table):
+        assert json.loads(json_text(table(after)))["lines"] == json.loads(json_text(table(before)))["lines"]
+    assert after.weak_models == before.weak_models
+    for place, saving in before.savings.items():
+        assert after.savings[place].reference_score == saving.reference_score
+        assert [own and own.mean_layers for own in (after.savings[place].own, after.savings[place].of_all)] == [
+            own and own.mean_layers for own in (saving.own, saving.of_all)
+        ]
+    assert after.compare_curves(after.curves) == before.compare_curves(before.curves) != {}
+
+
+def test_drop_of_a_scored_trial_changes_no_test_over_searches(tmp_path):
+    plan = mini_plan(methods=("albert", "palbert"), tasks=("rte",), samples=1, seeds=2, search_repeats=2)
+    folder = launched_study(tmp_path / "s", plan)
+    before = gather([load_study(folder)])
+    for cell in (before.cells_by_place["palbert", "rte"], find_repeats(before.cells_by_place["albert", "rte"])[1]):
+        assert drop.main([str(folder), cell.records[0].key, "--because", "a bad disk"]) == 0
+    after = gather([load_study(folder)])
+    assert after.comparisons_of_methods == before.comparisons_of_methods != []
+    assert not any("left out" in note for note in search_repeats_table(after).notes)
 
 
 def test_undo_brings_back_the_same_record(folder):
