@@ -11,10 +11,12 @@ whole study is affected:
 - If the last report from every node is a fault, the study pauses. Each further pause is twice as long, until a trial
   completes an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.
-- If the process of a trial crashes again and again in the same way at the same step, the trial has failed.
-- The launch gives up if no epoch is completed within `PATIENCE_SECONDS` of a fault. If it completed no epoch, and all
-  faults have the same lasting cause (such as a missing write permission), it gives up after `LASTING_PAUSES` pauses.
-  A launch that gives up marks no trial as failed.
+- If the process of a trial crashes again and again in the same way at the same step, the trial has failed. So it has if
+  it runs out of memory again and again.
+- The launch gives up if no epoch is completed within `PATIENCE_SECONDS` of a machine fault. Crashes and memory faults
+  that may still turn out to be the trial's do not count. If the launch completed no epoch, and all faults have the same
+  lasting cause (such as a missing write permission), it gives up after `LASTING_PAUSES` pauses. A launch that gives up
+  marks no trial as failed.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ LASTING_PAUSES = 4  # enough for every node to report once
 # EPERM, EACCES, EROFS; the last one is the error of a damaged start model.
 _LASTING = re.compile(r"^(ImportError|ModuleNotFoundError)\b|\[Errno (1|13|30)\]| was damaged: ")
 DEFAULT_MAX_FAILURES = 3
+_COUNTED = ("crash", "memory")  # causes that are the trial's if they repeat
 
 
 @dataclass
@@ -45,6 +48,15 @@ class _TrialFaults:
     is_last_heard: bool = False  # False if any trial has completed an epoch after the last fault
     counted_faults: int = 0  # faults after which another trial completed an epoch; an outage counts once
     not_before: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """A fault since any trial completed an epoch."""
+
+    time: float
+    key: str  # of the trial
+    failure: Failure
 
 
 class Faults:
@@ -60,20 +72,17 @@ class Faults:
         self._suspects: set[str] = set()  # nodes with faults after which an epoch was completed elsewhere
         self._left_out: dict[str, tuple[float, str]] = {}  # node -> (time of its return, host)
         self.differing: set[str] = set()  # left-out nodes with other code or data than the launch
-        self._in_a_row: list[tuple[str, Failure]] = []  # faults since any trial completed an epoch
-        self._since = 0.0  # time of the first fault in a row
+        self._in_a_row: list[_Fault] = []  # faults since any trial completed an epoch
         self._pauses, self._paused_until = 0, 0.0
         self._has_got_on = False  # True if any trial completed an epoch in this launch
 
     def add(self, key: str, failure: Failure, *, running: int, time: str) -> list[NodeLeftOut | StudyPaused]:
         """Record a fault of a trial and return the resulting events; `running` counts the other running trials."""
         now, trial = self._clock(), self._trials[key]
-        if not self._in_a_row:
-            self._since = now
         trial.failures.append(failure)
         trial.not_before = now + compute_pause(len(trial.failures))
         trial.is_last_heard = failure.node not in self._left_out
-        self._in_a_row.append((key, failure))
+        self._in_a_row.append(_Fault(now, key, failure))
         self._nodes.add(failure.node)
         if self._is_nodes_fault(key, failure):
             return [self._leave_out(failure, time)]
@@ -125,11 +134,8 @@ class Faults:
         This is so for a method error, for more than `max_failures` memory faults, and for more than `max_failures`
         crashes (at least two) with the same error, which names the step.
         """
-        earlier = [each for each in self._trials[key].failures if each.cause == failure.cause]
-        if failure.cause == "memory":
-            return len(earlier) >= self.max_failures
-        if failure.cause == "crash":
-            return sum(each.error == failure.error for each in earlier) >= max(1, self.max_failures)
+        if failure.cause in _COUNTED:
+            return self._count_alike(key, failure) >= self._retries_of(failure)
         return failure.cause == "method"
 
     def count_crashes(self, key: str) -> int:
@@ -139,7 +145,7 @@ class Faults:
     @property
     def failing(self) -> set[str]:
         """The keys of the trials with a fault since any trial completed an epoch."""
-        return {key for key, _ in self._in_a_row}
+        return {fault.key for fault in self._in_a_row}
 
     def has_room(self, *, running: int) -> bool:
         """Check if any trial may start now; after two pauses in a row, only one trial may run at a time."""
@@ -148,35 +154,50 @@ class Faults:
     @property
     def give_up_reason(self) -> str | None:
         """The reason why the launch gives up; None if the launch continues."""
-        if not self._in_a_row:
+        machine = [fault for fault in self._in_a_row if not self._may_be_trials_fault(fault.key)]
+        if not machine:
             return None
-        if self._clock() - self._since >= PATIENCE_SECONDS:
+        if self._clock() - machine[0].time >= PATIENCE_SECONDS:
             return (
                 f"no trial completed an epoch for {PATIENCE_SECONDS / 60:g} minutes; no trial was marked as failed; "
                 f"the last error was {self._last_error}"
             )
-        is_lasting = len({failure.error for _, failure in self._in_a_row}) == 1 and _LASTING.search(self._last_error)
+        is_lasting = len({fault.failure.error for fault in self._in_a_row}) == 1 and _LASTING.search(self._last_error)
         if is_lasting and not self._has_got_on and self._pauses >= LASTING_PAUSES:
             return f"every trial fails with the same error, which waiting cannot fix: {self._last_error}"
         return None
 
     @property
     def _last_error(self) -> str:
-        return self._in_a_row[-1][1].error
+        return self._in_a_row[-1].failure.error
 
     def list_avoided_nodes(self, key: str) -> frozenset[str]:
         """Return the nodes that the trial should avoid if another node is available."""
         failed_on = {failure.node for failure in self._trials[key].failures if failure.node is not None}
         return frozenset(self._left_out) | failed_on
 
+    def _may_be_trials_fault(self, key: str) -> bool:
+        """Check if further faults like those of the trial may end it; False if more did not, or they differ."""
+        failures = self._trials[key].failures
+        if not failures or failures[-1].cause not in _COUNTED:
+            return False
+        return self._count_alike(key, failures[-1]) == len(failures) <= self._retries_of(failures[-1])
+
+    def _count_alike(self, key: str, failure: Failure) -> int:
+        """Count the trial's faults with the cause of `failure`; those of crashes must also name the same step."""
+        alike = [each for each in self._trials[key].failures if each.cause == failure.cause]
+        return sum(failure.cause != "crash" or each.error == failure.error for each in alike)
+
+    def _retries_of(self, failure: Failure) -> int:
+        return max(1, self.max_failures) if failure.cause == "crash" else self.max_failures
+
     def _is_everywhere(self, running: int) -> bool:
         """Check if the last report from every node is a fault.
 
         Faults of a single trial do not count while other trials run.
         """
-        at_fault = {failure.node for _, failure in self._in_a_row}
-        trials = {key for key, _ in self._in_a_row}
-        several = len(self._in_a_row) > 1 and (len(trials) > 1 or running == 0)
+        at_fault = {fault.failure.node for fault in self._in_a_row}
+        several = len(self._in_a_row) > 1 and (len(self.failing) > 1 or running == 0)
         return several and at_fault >= self._nodes - self._left_out.keys()
 
     def _is_nodes_fault(self, key: str, failure: Failure) -> bool:

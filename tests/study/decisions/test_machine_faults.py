@@ -169,6 +169,41 @@ def test_crash_is_final_once_it_repeats_at_one_step_as_often_as_is_allowed():
     assert not launch.faults.is_final("x", here) and launch.faults.count_crashes("x") == 0
 
 
+SLOW = PATIENCE_SECONDS + 1
+
+
+@pytest.mark.parametrize("failure", [failure_of("crash", error="hung in step 3"), failure_of("memory")])
+def test_launch_does_not_give_up_before_a_slow_fault_is_counted(failure):
+    launch = Launch(max_failures=2)
+    for _ in range(2):
+        assert not launch.faults.is_final("x", failure)
+        launch.faults.add("x", failure, running=0, time=NOW)
+        launch.seconds += SLOW
+        assert launch.faults.give_up_reason is None
+    assert launch.faults.is_final("x", failure)
+
+
+def test_launch_gives_up_if_crashes_differ_or_were_not_held_against_the_trial():
+    here, later = (failure_of("crash", error=f"ended by SIGSEGV in step {step}") for step in (3, 4))
+    for failures in ([here, later], [here, here, here]):
+        launch = Launch(max_failures=2)
+        for failure in failures:
+            assert launch.faults.give_up_reason is None
+            launch.faults.add("x", failure, running=0, time=NOW)
+            launch.seconds += SLOW
+        assert launch.faults.give_up_reason is not None
+
+
+def test_patience_with_the_machine_begins_with_its_first_fault():
+    launch = Launch()
+    launch.faults.add("x", failure_of("crash"), running=0, time=NOW)
+    launch.seconds += SLOW
+    launch.breaks("y", "a")
+    assert launch.faults.give_up_reason is None
+    launch.seconds += PATIENCE_SECONDS
+    assert launch.faults.give_up_reason is not None
+
+
 def test_first_crash_is_never_final():
     launch = Launch(max_failures=0)
     assert not launch.faults.is_final("x", failure_of("crash"))

@@ -149,6 +149,20 @@ def test_trial_that_crashes_again_at_one_step_has_failed(tmp_path: Path, driver:
 
 
 @pytest.mark.slow
+def test_lone_trial_that_crashes_slowly_has_failed(tmp_path: Path) -> None:
+    fault = f"{LATER}time.sleep(1.5); os.kill(os.getpid(), signal.SIGSEGV)"
+    change = "import study.decisions.machine_faults as faults; faults.PATIENCE_SECONDS = 1.0"
+    more = ["--driver", "local", "--max-failures", "2", *ONE_AT_A_TIME]
+    done = launch(tmp_path, fault, "--method", "faulty", *more, change=change)
+    assert done.returncode == 1, done.stderr
+    failed = read_facts(tmp_path / "study").records
+    assert {record.error for record in failed if record.status == "failed"} == {
+        "its process was ended by SIGSEGV in step 3 of epoch 1; see workers.log"
+    }
+    assert "no trial completed an epoch" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_first_crash_of_a_trial_is_retried(tmp_path: Path) -> None:
     fault = f"{LATER}(HERE / 'once').exists() or ((HERE / 'once').touch(), os._exit(0))"
     done = launch(tmp_path, fault, "--method", "faulty", "--driver", "local", *ONE_AT_A_TIME)
