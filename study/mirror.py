@@ -161,9 +161,8 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
         TimeoutError: if the store does not answer the final copy within `patience` seconds.
         ValueError: if the journal is damaged, or the store refuses the runs.
     """
-    if fault := find_lasting_fault(uri):
-        raise ValueError(f"{fault}; nothing is lost, and study.mirror copies the runs later")
-    mirrored, due, deadline, is_away = Mirror(folder, uri), 0.0, None, False
+    _check_store(uri)
+    mirrored, due, deadline, is_away, has_answered = Mirror(folder, uri), 0.0, None, False, False
     while True:
         last = mirrored.facts.last_launch
         final = not follow or (last is not None and last.is_over())  # before `read`, which then reads to the end
@@ -176,8 +175,8 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
             if final:
                 return mirrored
         except outages() as error:
-            if fault := find_lasting_fault(uri, error):
-                raise ValueError(f"{fault}; nothing is lost, and study.mirror copies the runs later") from None
+            has_answered = has_answered or mirrored.tracking is not None
+            _check_store(uri, error, has_answered=has_answered)
             deadline = deadline or (time.monotonic() + patience if final else None)
             if deadline and time.monotonic() > deadline:
                 raise TimeoutError(f"{masked(uri)} does not answer: {reason(error)}") from None
@@ -186,6 +185,12 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
                 print(f"{masked(uri)} does not answer: {reason(error)}; retrying {until}", file=sys.stderr, flush=True)
             mirrored.tracking, is_away = None, True
         time.sleep(POLL_SECONDS)
+
+
+def _check_store(uri: str, error: BaseException | None = None, *, has_answered: bool = False) -> None:
+    """Raise ValueError if the store at `uri` has a fault that a retry cannot fix; see `find_lasting_fault`."""
+    if fault := find_lasting_fault(uri, error, has_answered=has_answered):
+        raise ValueError(f"{fault}; nothing is lost, and study.mirror copies the runs later") from None
 
 
 # ---- differences between a store and the journal
@@ -324,13 +329,25 @@ def _compare(folder: Path, uri: str) -> int:
 
 
 def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
-    """Register the models of confirm trials in MLflow's model registry. Print a line for each new version."""
+    """Register the models of confirm trials in MLflow's model registry. Print a line for each new version.
+
+    Raises:
+        ValueError: if the store fails or has no registry.
+    """
     assert mirrored.tracking is not None, "copy the study first"
     plan = require_plan(mirrored.folder).plan
     for method in plan.asked.methods:
         include_for(method, plan.asked, include)
-    for line in register(mirrored.tracking, compute_progress(plan, mirrored.facts), mirrored.folder):
-        print(line, flush=True)
+    try:
+        for line in register(mirrored.tracking, compute_progress(plan, mirrored.facts), mirrored.folder):
+            print(line, flush=True)
+    except outages() as error:
+        if isinstance(error, OSError):  # a file of a model
+            raise
+        raise ValueError(
+            f"{masked(mirrored.uri)} did not register the models: {reason(error)}; the runs are there; "
+            "run the same command again, or leave out --register"
+        ) from None
 
 
 main = Command(

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shlex
 import ssl
 import sys
@@ -42,7 +43,13 @@ PARENT = "mlflow.parentRunId"
 ANSWER_SECONDS = 3.0  # timeout of the health check
 
 # Codes of errors that a retry cannot fix: a wrong address, password or value.
-FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "UNAUTHENTICATED", "ENDPOINT_NOT_FOUND")
+FATAL_ERRORS = (
+    "INVALID_PARAMETER_VALUE",
+    "BAD_REQUEST",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "CUSTOMER_UNAUTHORIZED",
+)
 
 
 def build_default_uri(folder: Path) -> str:
@@ -64,6 +71,8 @@ def unreachable_reason(uri: str) -> str | None:
         urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS).close()
     except HTTPError:
         return None
+    except HTTPException:
+        return "its answer is not HTTP"
     except OSError as error:
         reason = getattr(error, "reason", error)
         if not isinstance(reason, ssl.SSLError):
@@ -71,11 +80,12 @@ def unreachable_reason(uri: str) -> str | None:
     return None
 
 
-def find_lasting_fault(uri: str, error: BaseException | None = None) -> str | None:
+def find_lasting_fault(uri: str, error: BaseException | None = None, *, has_answered: bool = False) -> str | None:
     """Explain a fault of the store that a retry cannot fix, and what mends it; return None if a retry may help.
 
     Args:
         error: one of `outages()`, which a call to the store raised; None before the first call.
+        has_answered: True if a call to the store has succeeded before; so it is MLflow's.
     """
     if uri.startswith("sqlite:///"):
         path = Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0]))
@@ -86,33 +96,58 @@ def find_lasting_fault(uri: str, error: BaseException | None = None) -> str | No
     text = reason(error)
     if getattr(error, "error_code", None) in FATAL_ERRORS:
         return f"{masked(uri)} refuses the runs: {text}"
-    if "out-of-date database schema" in text:
-        versions = text[text.find("(") : text.find(")") + 1]
+    if schema := _SCHEMA.search(text):
+        found = schema["found"] or schema["unknown"]
+        versions = f"(found version {found}{schema['expected'] or ''})"
+        upgrade = f"after a backup: {sys.executable} -m mlflow db upgrade {shlex.quote(masked(uri))}, or "
         return (
-            f"the database {masked(uri)} has the schema of another version of MLflow {versions}; after a backup: "
-            f"{sys.executable} -m mlflow db upgrade {shlex.quote(masked(uri))}, or install the MLflow that wrote it"
+            f"the database {masked(uri)} has the schema of another version of MLflow {versions}; "
+            f"{upgrade if _is_older_schema(found) else ''}install the MLflow that wrote it"
         )
     if "file is not a database" in text:
         return f"{masked(uri)} is not a database; move or delete the file, or give another --tracking-uri"
-    return _find_foreign_server(uri) if uri.startswith(("http://", "https://")) else None
+    if has_answered or not uri.startswith(("http://", "https://")):
+        return None
+    if found := _find_foreign_answer(uri, error):
+        remedy = "correct --tracking-uri, or start a server with: mlflow server"
+        return f"the server at {masked(uri)} is not a working MLflow ({found}); {remedy}"
+    return None
 
 
-def _find_foreign_server(uri: str) -> str | None:
-    """Return why the web server at `uri` is not a working MLflow; None if it is one, or does not answer at present.
+# MLflow's error for a database that another version wrote, or Alembic's if tables are missing as well.
+_SCHEMA = re.compile(
+    r"out-of-date database schema \(found version (?P<found>\w+)(?P<expected>[^)]*)\)"
+    r"|(Can't locate revision identified by|No such revision or branch) '(?P<unknown>\w+)'"
+)
+_NO_JSON = "not in a valid JSON format. Response body: "  # in MLflow's error
 
-    MLflow's health check does not read its database. A proxy answers 502 to 504 while MLflow starts.
+
+def _is_older_schema(version: str) -> bool:
+    """Check if the installed MLflow knows the version of a schema, so that it can upgrade the database."""
+    import mlflow
+
+    migrations = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
+    return any(migrations.glob(f"{version}_*.py"))
+
+
+def _find_foreign_answer(uri: str, error: BaseException) -> str | None:
+    """Describe an answer of the web server at `uri` that MLflow never gives; None if a retry may help.
+
+    A hosted MLflow may have no health check, and a proxy answers 502 to 504 while MLflow starts. MLflow's own health check
+    does not read its database, so an error 500 there comes from another program.
     """
+    if _NO_JSON in str(error):
+        body = str(error).partition(_NO_JSON)[2].strip("' \n")
+        return f"answers {body.splitlines()[0][:40]!r}" if body else "answers nothing"
+    if getattr(error, "error_code", None) == "ENDPOINT_NOT_FOUND":
+        return "answers with the error 404"
     try:
-        with urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS) as answer:
-            found = answer.read(100).decode(errors="replace").strip()
-        is_foreign = found != "OK"
-        found = f"answers {found.splitlines()[0][:40]!r}" if found else "answers nothing"
-    except HTTPError as error:
-        is_foreign, found = error.code in (404, 500), f"answers with the error {error.code}"
+        urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS).close()
+    except HTTPError as refused:
+        return "answers with the error 500, also to /health" if refused.code == 500 else None
     except (OSError, HTTPException):
         return None
-    remedy = "correct --tracking-uri, or start a server with: mlflow server"
-    return f"the server at {masked(uri)} is not a working MLflow ({found} to /health); {remedy}" if is_foreign else None
+    return None
 
 
 def prepare_environment() -> None:
@@ -133,10 +168,11 @@ def prepare_environment() -> None:
 
 def outages() -> tuple[type[Exception], ...]:
     """Return the exception classes that MLflow raises if its store is unreachable or refuses a call."""
+    from alembic.util.exc import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, SQLAlchemyError, OSError  # the errors of `requests` are OSErrors
+    return MlflowException, SQLAlchemyError, CommandError, OSError  # the errors of `requests` are OSErrors
 
 
 def reason(error: BaseException) -> str:

@@ -40,6 +40,19 @@ def test_somebody_who_never_answers_is_silent(monkeypatch: pytest.MonkeyPatch) -
         assert "timed out" in (unreachable_reason(f"http://127.0.0.1:{listener.getsockname()[1]}") or "")
 
 
+def test_port_of_another_protocol_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+            connection.recv(1000)
+            connection.close()
+
+        threading.Thread(target=greet, daemon=True).start()
+        assert unreachable_reason(f"http://127.0.0.1:{listener.getsockname()[1]}") == "its answer is not HTTP"
+
+
 @pytest.mark.parametrize("uri", ["", "none", "sqlite:///runs/x/mlflow.db", "postgresql://host/db", "databricks"])
 def test_only_web_servers_are_asked(uri: str) -> None:
     assert unreachable_reason(uri) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,18 +16,19 @@ from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import ROOT
 
 from study import mirror
+from study.mlflow_mirror import tracking
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def server(code: int, body: bytes) -> Iterator[str]:
-    """Run a web server that gives every request the same answer; yield its address."""
+def server(code: int, body: bytes, *, health: int | None = None) -> Iterator[str]:
+    """Run a web server that gives every request the same answer, or /health its own; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(code)
+            self.send_response(health if health and self.path == "/health" else code)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -52,24 +54,68 @@ def study(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("code", "body", "found"),
-    [(200, b"<html>hello</html>", "answers '<html>hello</html>'"), (500, b"x", "answers with the error 500")],
+    [
+        (200, b"\n<html>hello</html>", "answers '<html>hello</html>'"),
+        (404, b"<html>nothing here</html>", "answers with the error 404"),
+        (500, b"x", "answers with the error 500, also to /health"),
+    ],
 )
 def test_server_that_is_not_mlflow_ends_the_copy_at_once(study, capsys, monkeypatch, code, body, found):
     monkeypatch.setattr(mirror.time, "sleep", lambda _: pytest.fail("retried"))
     with server(code, body) as uri:
         assert mirror.main([str(study), "--tracking-uri", uri]) == 2
     error = capsys.readouterr().err
-    assert f"the server at {uri} is not a working MLflow ({found} to /health); correct --tracking-uri" in error
+    assert f"the server at {uri} is not a working MLflow ({found}); correct --tracking-uri" in error
     assert error.count("\n") == 1
 
 
-def test_server_that_starts_is_retried(study, capsys):
-    with server(503, b"starting") as uri:
+@pytest.mark.parametrize(
+    ("code", "body", "health"),
+    [
+        (503, b"starting", 503),
+        (503, b"starting", 404),  # a hosted MLflow without a health check
+        (503, b"<html>", 200),  # a hosted MLflow whose pages answer every path
+        (500, b'{"error_code": "INTERNAL_ERROR", "message": "database is gone"}', 200),
+    ],
+)
+def test_server_that_may_recover_is_retried(study, capsys, code, body, health):
+    with server(code, body, health=health) as uri:
         assert mirror.main([str(study), "--tracking-uri", uri, "--patience", "0"]) == 1
-    assert "Nothing is lost; to try again: " in capsys.readouterr().err
+    assert "Nothing is lost; to try again: " in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("kind", ["folder", "text", "schema"])
+def test_server_that_stays_silent_is_retried(study, capsys, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert mirror.main([str(study), "--tracking-uri", uri, "--patience", "0"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "timed out" in last and "Nothing is lost; to try again: " in last
+
+
+@pytest.mark.parametrize(("code", "body"), [(200, b"<html>maintenance</html>"), (404, b"no backend")])
+def test_server_that_has_taken_runs_is_retried(code, body):
+    with server(code, body) as uri:
+        with pytest.raises(tracking.outages()) as refused:
+            tracking.count_experiments(uri)
+        assert tracking.find_lasting_fault(uri, refused.value)
+        assert tracking.find_lasting_fault(uri, refused.value, has_answered=True) is None
+
+
+def test_store_without_a_registry_is_one_line(study, tmp_path, capsys, monkeypatch):
+    def refuse(*_: object) -> Iterator[str]:
+        from mlflow.exceptions import RestException
+
+        raise RestException({"error_code": "ENDPOINT_NOT_FOUND", "message": "no registry"})
+
+    monkeypatch.setattr(mirror, "register", refuse)
+    assert mirror.main([str(study), "--tracking-uri", f"sqlite:///{tmp_path / 'mlflow.db'}", "--register"]) == 2
+    error = capsys.readouterr().err
+    assert "did not register the models: ENDPOINT_NOT_FOUND: no registry; the runs are there; " in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["folder", "text", "older", "newer", "newer, without a table"])
 def test_unusable_database_names_what_mends_it(study, tmp_path, capsys, monkeypatch, kind):
     path = tmp_path / "mlflow.db"
     uri = f"sqlite:///{path}"
@@ -83,10 +129,15 @@ def test_unusable_database_names_what_mends_it(study, tmp_path, capsys, monkeypa
         first = [sys.executable, "-m", "study.mirror", str(study), "--tracking-uri", uri]
         subprocess.run(first, cwd=ROOT, check=True)  # another process, because MLflow keeps a database that it opened
         with sqlite3.connect(path) as database:
-            database.execute("update alembic_version set version_num='cc1f77228345'")
-        fault = f"-m mlflow db upgrade {uri}, or install the MLflow that wrote it"
+            version = "cc1f77228345" if kind == "older" else "ffffffffffff"
+            database.execute(f"update alembic_version set version_num='{version}'")
+            if kind == "newer, without a table":
+                database.execute("drop table tags")
+        fault = f"of another version of MLflow (found version {version}"
     capsys.readouterr()
     monkeypatch.setattr(mirror.time, "sleep", lambda _: pytest.fail("retried"))
     assert mirror.main([str(study), "--tracking-uri", uri]) == 2
     error = capsys.readouterr().err
     assert fault in error and error.count("\n") == 1
+    assert (f"-m mlflow db upgrade {uri}, or " in error) == (kind == "older")
+    assert ("install the MLflow that wrote it" in error) == (kind not in ("folder", "text"))
