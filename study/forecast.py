@@ -33,7 +33,7 @@ from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.plans.samplers import describe_sampler, describe_select_by
 from study.storage.addresses import is_uri
-from study.storage.trial_places import trial_address
+from study.storage.trial_places import StudyStorage, choose_storage, trial_address
 from trainables.encoders.backbones import estimate_model_bytes
 from trainables.schema import Typed
 
@@ -74,7 +74,10 @@ def forecast_plan(
 
     Args:
         slots: number of trials that run at the same time on this machine; 1 if trials run on a cluster.
-        storage: folder or URI for models and states; if None, that of the last launch, or the study's folder.
+        storage: --storage, a folder or URI for models and states; None: as `choose_storage` decides.
+
+    Raises:
+        ValueError: if states of unfinished trials are not in this storage.
     """
     facts = read_facts(folder)
     measured = probe(plan) if with_probe else measure_costs(facts)
@@ -98,8 +101,8 @@ def forecast_plan(
         lines.append(f"early stopping of search trials: {rule}")
     if plan.protocol.select_by is not UNSET:
         lines.append(describe_select_by(plan.protocol.select_by))
-    storage = storage or (facts.last_launch and facts.last_launch.began.storage) or str(folder.resolve())
-    space = estimate_space(progress or compute_progress(plan, facts), storage, slots=slots, measured=measured)
+    place, _ = choose_storage(storage, folder, facts)
+    space = estimate_space(progress or compute_progress(plan, facts), place, slots=slots, measured=measured)
     lines += [space.describe()] if space else []
     if progress is None:
         return Forecast(costs, measured, None, lines)
@@ -273,7 +276,7 @@ _PEAK_MODELS = 2 * (_STATE_MODELS + 1)
 class Space:
     """The space that the launched arms still need in a storage on a disk, and the free space of the disk."""
 
-    storage: str
+    storage: str  # --storage, or the study's folder
     needed: int
     free: int
     purpose: str  # what the space is for
@@ -287,7 +290,7 @@ class Space:
 
 
 def estimate_space(
-    progress: StudyProgress, storage: str, *, slots: int, measured: Mapping[str, Measured] | None = None
+    progress: StudyProgress, storage: StudyStorage, *, slots: int, measured: Mapping[str, Measured] | None = None
 ) -> Space | None:
     """Estimate the space for the models and states that the launched arms have yet to write.
 
@@ -299,15 +302,16 @@ def estimate_space(
     """
     measured = measure_costs(progress.facts) if measured is None else measured
     unfinished = [arm for arm in progress.launched if _count_models(arm) or arm.search_trials_to_start]
-    sizes = {arm.arm.name: _find_model_bytes(arm, storage, measured.get(arm.arm.name)) for arm in unfinished}
+    sizes = {arm.arm.name: _find_model_bytes(arm, storage.address, measured.get(arm.arm.name)) for arm in unfinished}
     known = {name: size for name, size in sizes.items() if size is not None}
-    if is_uri(storage) or not known or len(known) < len(sizes):
+    if is_uri(storage.place) or not known or len(known) < len(sizes):
         return None
     models = {arm.arm.name: _count_models(arm) for arm in unfinished}
     needed = sum(known[name] * number for name, number in models.items()) + slots * _PEAK_MODELS * max(known.values())
-    place = next(folder for folder in (Path(storage), *Path(storage).parents) if folder.exists())
+    address = Path(storage.address)
+    place = next(folder for folder in (address, *address.parents) if folder.exists())
     purpose = f"{counted(sum(models.values()), 'more model')} and the files of {counted(slots, 'running trial')}"
-    return Space(storage, needed, shutil.disk_usage(place).free, purpose)
+    return Space(storage.place, needed, shutil.disk_usage(place).free, purpose)
 
 
 def _count_models(arm: ArmProgress) -> int:

@@ -33,7 +33,7 @@ from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, ut
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, format_markdown, list_first, print_lines
 from study.facts.registration import find_plan_tag
-from study.facts.study_facts import read_facts
+from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import (
     ANSWER,
     BROWSE,
@@ -119,8 +119,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         return 0
     machine = Resources.measure(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
     slots = 1 if options.address else machine.slots()
-    storage = options.storage and resolve_storage_address(options.storage)
-    forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots, storage=storage)
+    forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots, storage=options.storage)
     if options.json:
         facts = {"folder": str(study.folder), "plan": resolved, "estimates": forecast.estimates, "done": forecast.done}
         print(json.dumps(to_plain(facts), indent=1))
@@ -185,18 +184,16 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         is_over = scheduler.progress.is_finished and is_reported and not reopened
         if reopened or not scheduler.progress.is_finished:
             journal.facts.check_unscored()
-        storage = choose_storage(None if is_over else options.storage, folder, journal.facts)
-        if not is_over:
-            make_writable(join(storage.address, "trials"))
+        storage = None if is_over else _find_storage(options, folder, journal.facts)
         notes = list_plan_notes(study, options, journal.facts, launched=arms)
         _keep_plan(study, code, is_over=is_over)
         print_lines(notes, sys.stderr)
-        end_unsettled(scheduler, storage=storage.address, folder=folder)
-        if is_over:
+        if storage is None:
             print_lines(_describe_finished(scheduler, folder), sys.stderr)
             if not all((folder / name).is_file() for name in EXPORTS):
                 is_exported = write_files(folder, scheduler.progress)
         else:
+            end_unsettled(scheduler, storage=storage.address, folder=folder)
             lines = [study.describe(), f"the trials write their output to {folder / WORKERS_LOG}"]
             if options.max_minutes is not None:
                 lines.append(describe_time_limit(options.max_minutes, measure_costs(journal.facts)))
@@ -205,6 +202,14 @@ def run_study(study: Study, options: LaunchOptions) -> int:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log
             is_exported = _launch(scheduler, journal, folder, storage, options, until=until)
     return max(_conclude(scheduler, folder, options), 0 if is_exported else 1)
+
+
+def _find_storage(options: LaunchOptions, folder: Path, facts: StudyFacts) -> StudyStorage:
+    """Choose the storage of the launch, and check that it is writable. Raise ValueError if it is not."""
+    storage, lines = choose_storage(options.storage, folder, facts)
+    print_lines(lines, sys.stderr)
+    make_writable(join(storage.address, "trials"))
+    return storage
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
@@ -292,7 +297,7 @@ def _launch(
             line = f"{masked(uri)} does not answer ({reason}); the study runs, and MLflow receives its runs later"
             print_lines([line], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
-        status, note = _run_trials(scheduler, journal, folder, storage.address, options, until=until)
+        status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
         journal.check_untouched()  # if another launch runs the study now, the exports are its own
         is_exported = write_files(folder, scheduler.progress)
     except BaseException as error:
@@ -327,7 +332,7 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
 
 
 def _run_trials(
-    scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
+    scheduler: Scheduler, journal: Journal, folder: Path, storage: StudyStorage, options: LaunchOptions, *, until: float
 ) -> tuple[LaunchStatus, str | None]:
     """Run the trials. Return the status of the launch and, if the launch stalled, the reason.
 
@@ -356,7 +361,7 @@ def _run_trials(
     return "paused" if scheduler.has_given_up else "drained", None
 
 
-def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:
+def _drive(scheduler: Scheduler, folder: Path, storage: StudyStorage, options: LaunchOptions, *, until: float) -> None:
     """Run trials on the connected cluster or on this machine, until all have ended.
 
     Args:
@@ -386,7 +391,7 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
         driver(
             scheduler,
             folder=folder.resolve(),
-            storage=storage,
+            storage=storage.address,
             resources=resources,
             on_progress=view.update,
             watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),

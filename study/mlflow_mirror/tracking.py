@@ -133,8 +133,8 @@ def _is_older_schema(version: str) -> bool:
 def _find_foreign_answer(uri: str, error: BaseException) -> str | None:
     """Describe an answer of the web server at `uri` that MLflow never gives; None if a retry may help.
 
-    A hosted MLflow may have no health check, and a proxy answers 502 to 504 while MLflow starts. MLflow's own health check
-    does not read its database, so an error 500 there comes from another program.
+    A hosted MLflow may have no health check, and a proxy answers 502 to 504 while MLflow starts. MLflow's own health
+    check does not read its database, so an error 500 there comes from another program.
     """
     if _NO_JSON in str(error):
         body = str(error).partition(_NO_JSON)[2].strip("' \n")

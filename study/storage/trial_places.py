@@ -23,7 +23,6 @@ import functools
 import re
 import shutil
 import socket
-import sys
 import tempfile
 import time
 import uuid
@@ -409,11 +408,12 @@ class StudyStorage(NamedTuple):
         return join(self.place, self.area) if self.area else self.place
 
 
-def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> StudyStorage:
+def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> tuple[StudyStorage, list[str]]:
     """Choose the storage of a launch: --storage, or the storage of the last launch, or the study's folder.
 
     A study keeps its area. A study that began under an earlier version may have no area, and then keeps its storage. A
-    copy of a study gets an area of its own. If the storage of the last launch is used, it is printed on stderr.
+    copy of a study gets an area of its own. Also return lines for the user, for example if the storage is that of the
+    last launch.
 
     Raises:
         ValueError: if states of unfinished trials are in the last launch's storage, but not in --storage.
@@ -422,22 +422,18 @@ def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> St
     began = facts.last_launch.began if facts.last_launch else None
     before = StudyStorage(began.storage, began.area) if began and began.storage else StudyStorage(own)
     place = before.place if requested is None else resolve_storage_address(requested)
-    if requested is None and place != own:
-        print(f"--storage is {place}, as in the last launch", file=sys.stderr)
+    lines = [f"--storage is {place}, as in the last launch"] if requested is None and place != own else []
     if place == own:
         chosen = StudyStorage(own)
     elif original := _find_original(folder, began):
         chosen = StudyStorage(place, _name_area(folder, uuid.uuid4().hex))
         line = f"this study is a copy of {original}, whose files in {before.address} stay as they are"
-        print(f"{line}; the copy's unfinished trials restart in {chosen.address}", file=sys.stderr)
-        return chosen
+        return chosen, [*lines, f"{line}; the copy's unfinished trials restart in {chosen.address}"]
     elif place == before.place:
-        return before
+        return before, lines
     else:
         chosen = StudyStorage(place, before.area or _name_area(folder, _identify(facts)))
-    if chosen != before:
-        _check_states(chosen, before, facts)
-    return chosen
+    return chosen, lines if chosen == before else [*lines, *_check_states(chosen, before, facts)]
 
 
 def _name_area(folder: Path, identity: str) -> str:
@@ -467,7 +463,7 @@ def _find_original(folder: Path, began: LaunchBegan | None) -> Path | None:
         return None
 
 
-def _check_states(chosen: StudyStorage, before: StudyStorage, facts: StudyFacts) -> None:
+def _check_states(chosen: StudyStorage, before: StudyStorage, facts: StudyFacts) -> list[str]:
     saved = [trial for trial in facts.under_way.values() if trial.epochs]
     absent = [trial for trial in saved if not open_place(trial_address(chosen.address, trial.key)).has_work()]
     remaining = [trial for trial in absent if open_place(trial_address(before.address, trial.key)).has_work()]
@@ -477,11 +473,9 @@ def _check_states(chosen: StudyStorage, before: StudyStorage, facts: StudyFacts)
             f"{before.address}; allowed: --storage {before.place}, or first copy the folder `trials` there to "
             f"{chosen.address}"
         )
-    if absent:
-        print(
-            f"the states of {len(absent)} unfinished trials are missing from {before.address}: these trials restart",
-            file=sys.stderr,
-        )
+    if not absent:
+        return []
+    return [f"the states of {len(absent)} unfinished trials are missing from {before.address}: these trials restart"]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.corpora import word_tokenizer
+from helpers.journals import MadeJournal
 from helpers.launched_studies import mini_plan
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.small_disks import enlarge, small_disk
@@ -16,7 +17,8 @@ from helpers.small_disks import enlarge, small_disk
 from study import forecast, launch
 from study.decisions.progress import compute_progress
 from study.facts.study_facts import StudyFacts, read_facts
-from study.forecast import Measured, Space, estimate_space
+from study.forecast import Measured, Space, estimate_space, forecast_plan
+from study.storage.trial_places import StudyStorage
 
 STUDY = [
     *("--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "2", "--epochs", "3"),
@@ -75,7 +77,7 @@ def sized(monkeypatch, *, free: int) -> Space:
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
     plan = mini_plan(tasks=("rte",))
     measured = {arm.name: Measured(1.0, 1_000_000, "probe") for arm in plan.arms}
-    space = estimate_space(compute_progress(plan, StudyFacts()), "/storage", slots=2, measured=measured)
+    space = estimate_space(compute_progress(plan, StudyFacts()), StudyStorage("/storage"), slots=2, measured=measured)
     assert space is not None
     return space
 
@@ -101,5 +103,28 @@ def test_nothing_is_estimated_of_a_storage_under_a_uri():
     plan = mini_plan(tasks=("rte",))
     measured = {arm.name: Measured(1.0, 1_000_000, "probe") for arm in plan.arms}
     progress = compute_progress(plan, StudyFacts())
-    assert estimate_space(progress, "s3://bucket/x", slots=2, measured=measured) is None
-    assert estimate_space(progress, "/storage", slots=2, measured={}) is None  # sizes of tiny backbones are unknown
+    assert estimate_space(progress, StudyStorage("s3://bucket/x"), slots=2, measured=measured) is None
+    assert estimate_space(progress, StudyStorage("/storage"), slots=2, measured={}) is None  # sizes are unknown
+
+
+def test_dry_run_looks_for_space_in_the_storage(tmp_path, capsys, monkeypatch):
+    word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "big").mkdir()
+    free = {tmp_path / "big": 7_000_000_000}
+    monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: type("Usage", (), {"free": free.get(place, 0)}))
+    backbone = ["--backbone", "albert-base", "--tokenizer", str(tmp_path)]
+    asked = [*STUDY, *backbone, "--driver", "local", "--out", str(tmp_path / "runs"), "--dry-run"]
+    assert launch.main([*asked, "--storage", str(tmp_path / "big" / "states")]) == 0
+    assert f"the disk of {tmp_path / 'big' / 'states'} has 7.0 GB free" in capsys.readouterr().out
+
+
+def test_dry_run_measures_the_states_in_the_area_of_a_study(tmp_path):
+    plan = mini_plan(methods=("albert",), tasks=("rte",))
+    journal = MadeJournal(tmp_path / "study")
+    journal.begin(plan=plan, storage=str(tmp_path / "states"), area="study-1a")
+    journal.start("k", arm="albert/rte", config={"learning_rate": 1e-3})
+    state = tmp_path / "states" / "study-1a" / "trials" / "k" / "state.pt"
+    state.parent.mkdir(parents=True)
+    state.write_bytes(b"state" * 600)
+    lines = forecast_plan(plan, tmp_path / "study", with_probe=False).lines
+    assert [line for line in lines if f"the disk of {tmp_path / 'states'} has" in line]

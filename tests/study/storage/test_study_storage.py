@@ -2,12 +2,15 @@
 
 import re
 import shutil
+import sys
 
 import pytest
+from helpers.edited_studies import edit_events
 from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study
 
 from study import launch
+from study.facts.events import LaunchBegan
 from study.facts.study_facts import read_facts
 from study.launch import run_study
 from study.opened_study import prepare
@@ -29,7 +32,9 @@ def study(request, tmp_path):
 
 
 def storage_of(study, requested=None):
-    return choose_storage(requested and str(requested), study.folder, study.facts)
+    chosen, lines = choose_storage(requested and str(requested), study.folder, study.facts)
+    print(*lines, sep="\n", file=sys.stderr, end="\n" * bool(lines))
+    return chosen
 
 
 def test_without_a_word_it_is_that_of_the_last_launch_and_is_said(study, tmp_path, capsys):
@@ -84,16 +89,16 @@ def test_studies_that_share_a_storage_have_an_area_each(tmp_path, storage):
     assert trial_address(chosen[2].address, "k").partition("?")[0].endswith(f"/states/{chosen[2].area}/trials/k")
 
 
-def test_copy_of_a_study_leaves_the_storage_of_the_original_alone(tmp_path, capsys):
+def test_copy_of_a_study_leaves_the_storage_of_the_original_alone(tmp_path):
     study = MadeJournal(tmp_path / "study")
     study.begin(storage=str(tmp_path / "states"), area="study-1a")
     shutil.copytree(study.folder, tmp_path / "copy")
     facts = read_facts(tmp_path / "copy")
-    chosen = choose_storage(None, tmp_path / "copy", facts)
+    chosen, lines = choose_storage(None, tmp_path / "copy", facts)
     assert chosen.place == str(tmp_path / "states") and chosen.area.startswith("copy-")
-    assert f"this study is a copy of {study.folder}, whose files in " in capsys.readouterr().err
+    assert f"this study is a copy of {study.folder}, whose files in " in lines[-1]
     shutil.rmtree(study.folder)  # then the study was moved
-    assert choose_storage(None, tmp_path / "copy", facts).area == "study-1a"
+    assert choose_storage(None, tmp_path / "copy", facts)[0].area == "study-1a"
 
 
 def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):
@@ -102,3 +107,14 @@ def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):
     options = launch.main.parser().options(asked)
     assert run_study(prepare(require_plan(folder).plan.asked, options), options) == 0
     assert "nothing is left to do\n" in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
+def test_copy_of_a_finished_study_names_no_storage(tmp_path, capsys):
+    folder = launched_study(tmp_path / "s")
+    storage = {"storage": str(tmp_path / "states"), "area": "s-1a", "folder": str(folder)}
+    edit_events(folder, LaunchBegan, lambda event: event.update(storage))
+    shutil.copytree(folder, tmp_path / "copy")
+    options = launch.main.parser().options(["--name", "copy", "--out", str(tmp_path), "--tracking-uri", "none"])
+    assert run_study(prepare(require_plan(folder).plan.asked, options), options) == 0
+    error = capsys.readouterr().err
+    assert "nothing is left to do\n" in error and "restart" not in error and "--storage is" not in error
