@@ -75,7 +75,7 @@ from study.screen import (
     show_waiting,
 )
 from study.storage.addresses import join, make_writable, masked, resolve_storage_address
-from study.storage.trial_places import StudyStorage, choose_storage
+from study.storage.trial_places import StudyStorage, choose_storage, delete_marks
 from study.winners import list_decided
 from trainables import method_files
 from trainables.atomic_files import DiskFull
@@ -290,6 +290,7 @@ def _launch(
     )
     uri = options.tracking_uri or ""  # "": the study's default store
     try:
+        delete_marks(storage, folder)
         scheduler.reopen_failed(asked=options.retry_failed)
         if not scheduler.facts.trials:
             _register(journal, folder, options)

@@ -482,26 +482,48 @@ def _check_states(chosen: StudyStorage, before: StudyStorage, facts: StudyFacts)
 def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
     """Write a mark (an empty file) to each folder that workers write to; yield the paths or URIs of the marks.
 
-    Marks left by killed launches of this study are deleted. Those of other studies in the same place stay.
+    A killed launch leaves its marks behind; see `delete_marks`.
 
     Raises:
         ValueError: if a mark cannot be written.
     """
-    places = [join(storage, "trials"), *([] if is_uri(storage) else [str(folder / "predictions")])]
-    prefix = f"{MARK}{digest([socket.gethostname(), str(folder.resolve())])}-"
-    marks = tuple(join(place, f"{prefix}{uuid.uuid4().hex}") for place in places)
+    places = _list_places(storage, folder)
+    marks = tuple(join(place, f"{_prefix_marks(folder)}{uuid.uuid4().hex}") for place in places)
     try:
         for place, mark in zip(places, marks, strict=True):
             with one_line_errors(f"{place} cannot be written"):
-                for name in _list_names(place):
-                    if name.startswith(prefix):
-                        _delete(join(place, name))
                 _write(mark)
         yield marks
     finally:
         for mark in marks:
             with suppress(OSError):
                 _delete(mark)
+
+
+def delete_marks(storage: StudyStorage, folder: Path) -> None:
+    """Delete the marks of the study's earlier launches, which were killed, perhaps on other hosts.
+
+    The launch must hold the study's lock. If studies of an earlier version share a storage without areas, only marks
+    of this study from this host are deleted there.
+
+    Raises:
+        ValueError: if a mark cannot be deleted.
+    """
+    shared = join(storage.address, "trials") if not storage.area and storage.place != str(folder.resolve()) else None
+    for place in _list_places(storage.address, folder):
+        prefix = _prefix_marks(folder) if place == shared else MARK
+        with one_line_errors(f"{place} cannot be written"):
+            for name in _list_names(place):
+                if name.startswith(prefix):
+                    _delete(join(place, name))
+
+
+def _list_places(storage: str, folder: Path) -> list[str]:
+    return [join(storage, "trials"), *([] if is_uri(storage) else [str(folder / "predictions")])]
+
+
+def _prefix_marks(folder: Path) -> str:
+    return f"{MARK}{digest([socket.gethostname(), str(folder.resolve())])}-"
 
 
 def check_marks(marks: Sequence[str]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from helpers.storages import files_under
 
-from study.storage.trial_places import NotShared, check_marks, launch_marks
+from study.storage import trial_places
+from study.storage.trial_places import NotShared, StudyStorage, check_marks, delete_marks, launch_marks
 
 
 @pytest.fixture(params=["", "file://"], ids=["folder", "uri"])
@@ -26,28 +27,51 @@ def test_who_sees_the_storage_finds_the_marks_and_they_are_gone_at_the_end(stora
     assert files_under(tmp_path) == []
 
 
-def test_the_marks_of_a_killed_launch_are_of_no_use_and_deleted(storage, tmp_path):
-    killed = launch_marks(storage, tmp_path / "study")
-    before = killed.__enter__()
-    with launch_marks(storage, tmp_path / "study") as marks:
-        assert len(files_under(tmp_path)) == len(marks)
+@pytest.mark.parametrize("host", ["this", "another"])
+@pytest.mark.parametrize("area", [None, "study-1a"])
+def test_next_launch_deletes_the_marks_of_a_killed_one(storage, tmp_path, monkeypatch, host, area):
+    study, place = tmp_path / "study", StudyStorage(storage, area)
+    (tmp_path / "storage" / (area or "") / "trials").mkdir(parents=True, exist_ok=True)
+    with monkeypatch.context() as there:
+        there.setattr(trial_places.socket, "gethostname", lambda: host)
+        killed = launch_marks(place.address, study)
+        before = killed.__enter__()
+    monkeypatch.setattr(trial_places.socket, "gethostname", lambda: "this")
+    delete_marks(place, study)
+    # Another study of an earlier version may have written a mark in a storage without areas.
+    stays = ["storage/trials"] if host == "another" and area is None else []
+    assert [name.rpartition("/")[0] for name in files_under(tmp_path)] == stays
+    if not stays:
         with pytest.raises(NotShared):
             check_marks(before)
+
+
+def test_next_launch_deletes_all_marks_in_the_studys_own_folder(tmp_path, monkeypatch):
+    study = tmp_path / "study"
+    for name in ("trials", "predictions"):
+        (study / name).mkdir(parents=True)
+    with monkeypatch.context() as there:
+        there.setattr(trial_places.socket, "gethostname", lambda: "another")
+        killed = launch_marks(str(study), study)
+        assert len(killed.__enter__()) == len(files_under(study)) == 2
+    delete_marks(StudyStorage(str(study)), study)
+    assert files_under(study) == []
 
 
 def test_launch_leaves_the_marks_of_another_study_in_place(storage, tmp_path):
     """Two studies of an earlier version share a storage without areas, from its start to its end."""
     (tmp_path / "other" / "predictions").mkdir(parents=True)
     with launch_marks(storage, tmp_path / "study") as marks:
-        with launch_marks(storage, tmp_path / "other") as others:
+        with launch_marks(storage, tmp_path / "other"):
+            delete_marks(StudyStorage(storage), tmp_path / "other")
             check_marks(marks)
-            check_marks(others)
         check_marks(marks)
 
 
 def test_woken_launch_leaves_the_marks_of_its_successor(storage, tmp_path):
     frozen = launch_marks(storage, tmp_path / "study")
     frozen.__enter__()
+    delete_marks(StudyStorage(storage), tmp_path / "study")
     with launch_marks(storage, tmp_path / "study") as marks:
         frozen.__exit__(None, None, None)
         check_marks(marks)
