@@ -15,6 +15,7 @@ from study.facts.plain_words import read_width, wrap_line
 from study.plans.ranges import is_searched, shorten
 from study.plans.resolved_plan import Arm, Departures, ResolvedPlan, list_poolings
 from trainables import Departure
+from trainables.configuration import list_defaults
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
@@ -47,13 +48,15 @@ def _choose_name(arm: Arm) -> str:
 def does_hold(departure: Departure, arm: Arm) -> bool:
     """Check if a method's departure applies to an arm of the method.
 
-    The arm must search each field that the departure names, or fix it at the value in the method's file.
+    The arm must search each field that the departure names, or fix it at the value in the method's file. A field may
+    have its default in both.
     """
     space = search_spaces.load(arm.base_method)
-    in_file = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
+    in_file = {**list_defaults(), **space.fixed, **space.fixed_by_task.get(arm.task, {})}
+    fixed = {name: value for name, value in {**list_defaults(), **arm.fixed}.items() if name not in arm.decided}
     menus = {**space.paper_grid, **{field: [value] for field, value in in_file.items()}}
     fields, tuned = menus.keys() & {*departure.what.split(", ")}, {*arm.decided} & {*space.space}
-    return all(field in tuned or menus[field] == [arm.fixed.get(field)] != [None] for field in fields)
+    return all(field in tuned or menus[field] == [fixed.get(field)] != [None] for field in fields)
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:

@@ -190,7 +190,8 @@ def _check_select_by(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         return
     depths = [
         arm.find_most("num_hidden_layers")
-        or checked(partial(count_layers, arm.pinned_backbone), arm.backbone, unchecked)
+        if 0 not in arm.list_values("num_hidden_layers")  # 0 keeps all layers
+        else checked(partial(count_layers, arm.pinned_backbone), arm.backbone, unchecked)
         for arm in plan.arms
     ]
     known = [depth for depth in depths if isinstance(depth, int)]

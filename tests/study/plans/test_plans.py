@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from study import launch, launch_options, profiles
 from study.facts.events import AshaDecided
-from study.plans.departures import describe_departures
+from study.plans.departures import describe_departures, does_hold
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import explain, resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
@@ -97,6 +97,15 @@ def explain_offline(plan: Plan, arm: str) -> str:
 def test_an_explained_arm_tells_how_lambda_layers_are_counted():
     said = explain_offline(plan_from("--profile", "paper", "--set", "num_lambda_layers=1"), "palbert/rte")
     assert "differs: num_lambda_layers of a linear Λ: 0 (paper: 1)" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "holds"),
+    [([], True), (["--set", "pooling=mean"], False), (["--search", "pooling=pooler,mean"], False)],
+)
+def test_departure_about_a_default_holds_only_at_this_default(words, holds):
+    (arm,) = resolved_from("--method", "pabee", "--profile", "mini", *words).arms
+    assert does_hold(Departure("pooling", "the last layer's", "each layer's"), arm) == holds
 
 
 def test_an_explained_arm_lists_only_departures_of_its_own_values():

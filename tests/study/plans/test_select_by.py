@@ -44,6 +44,18 @@ def test_more_layers_than_every_model_has_are_refused(words, most):
         resolve(plan_from(*words))
 
 
+@pytest.mark.parametrize("depths", ["0,3", "3,0", "2,6"])
+def test_search_with_one_depth_that_suffices_is_allowed(depths):
+    plan = resolve(plan_from("--select-by", "at:4", "--search", f"num_hidden_layers={depths}"))
+    assert plan.protocol.select_by == "at:4"
+
+
+@pytest.mark.parametrize(("depths", "most"), [("0,3", 6), ("2,3", 3)])
+def test_searched_depths_that_all_have_too_few_layers_are_refused(depths, most):
+    with pytest.raises(ValueError, match=f"the models of this study have at most {most} layers, "):
+        resolve(plan_from("--select-by", "at:7", "--search", f"num_hidden_layers={depths}"))
+
+
 def test_study_with_such_a_rule_can_still_be_continued():
     plan = plan_from("--select-by", "at:40")
     assert resolve(plan, pins={}).protocol.select_by == "at:40"
