@@ -310,7 +310,7 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
     if configuration.get("auto_map"):
         raise ValueError(
             f"config.json names its own code (auto_map), which is never run; allowed: the {family} models of "
-            "transformers, without auto_map"
+            "transformers, without auto_map; if it is one of them, use a folder with a copy, without auto_map"
         )
     sizes = _read_sizes(configuration)
     _check_sizes(family, configuration, sizes)
@@ -329,6 +329,7 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
         "pooler_hidden_size": (width,),
         "attention_head_size": (width // sizes["num_attention_heads"],),
         **({} if "embedding_size" in (*sizes, *read) else {"embedding_size": (width,)}),
+        "emb_size": (sizes.get("embedding_size", width),),  # TinyBERT's name; transformers does not read it
         **_FIXED_OF_FAMILY.get(family, {}),
     }
     _check_fields(family, configuration, allowed, known={*sizes, *read, "layer_norm_eps", *_HARMLESS})
@@ -361,15 +362,22 @@ def _check_fields(
     for name, value in configuration.items():
         if name in known or name.startswith("_") or name.endswith(("_token_id", "_token_ids")) or value is None:
             continue
-        if name not in allowed and value not in ({}, [], ""):
+        if name not in allowed and not _is_empty(value):
             raise ValueError(
                 f"config.json sets {name} to {json.dumps(value)}, which is not implemented for {family} models; if it "
-                "does not change the outputs of the model, delete it from config.json"
+                "does not change the outputs of the model, use a folder with a copy of the model, without this field"
             )
         if name in allowed and value not in allowed[name]:
             menu = ", ".join(map(json.dumps, allowed[name]))
             fault = f"config.json sets {_written(name, family)} to {json.dumps(value)}, which is not implemented"
             raise ValueError(f"{fault}; allowed: {menu}")
+
+
+def _is_empty(value: Any) -> bool:
+    """Check that a value of config.json states nothing, as the `adapters` of a model without adapters."""
+    if isinstance(value, (dict, list)):
+        return all(map(_is_empty, value.values() if isinstance(value, dict) else value))
+    return value is None or value == ""
 
 
 def _written(name: str, family: str) -> str:
@@ -476,7 +484,8 @@ def _explain_layers(configuration: Mapping[str, Any], names: Mapping[str, Weight
         return ""
     difference = f"; {field} is {wanted} in config.json, but {len(present)} in the file"
     can_set = field == "num_hidden_layers" and len(present) > wanted
-    return difference + "; to use the first N layers, correct config.json and --set num_hidden_layers=N" * can_set
+    remedy = "; to use the first N layers, correct config.json (in a copy of the model) and --set num_hidden_layers=N"
+    return difference + remedy * can_set
 
 
 def _rename(name: str, family: str) -> str:

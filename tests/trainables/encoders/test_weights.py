@@ -185,7 +185,7 @@ def test_configuration_for_fewer_layers_than_the_weights_is_refused(tmp_path):
     assert fault_of(folder) == (
         "config.json needs 55 weights, model.safetensors has 16 more in the same place; first: "
         "encoder.layer.3.attention.output.LayerNorm.bias; num_hidden_layers is 3 in config.json, but 4 in the file; to "
-        "use the first N layers, correct config.json and --set num_hidden_layers=N"
+        "use the first N layers, correct config.json (in a copy of the model) and --set num_hidden_layers=N"
     )
 
 
@@ -305,7 +305,7 @@ def test_half_a_pooler_is_refused(tmp_path):
         (
             {"auto_map": {"AutoModel": "own--modeling.Model"}},
             "config.json names its own code (auto_map), which is never run; allowed: the bert models of transformers, "
-            "without auto_map",
+            "without auto_map; if it is one of them, use a folder with a copy, without auto_map",
         ),
         (
             {"position_embedding_type": "relative_key_query"},
@@ -330,8 +330,10 @@ def test_half_a_pooler_is_refused(tmp_path):
         (
             {"quantization_config": {"load_in_8bit": True}},
             'config.json sets quantization_config to {"load_in_8bit": true}, which is not implemented for bert models; '
-            "if it does not change the outputs of the model, delete it from config.json",
+            "if it does not change the outputs of the model, use a folder with a copy of the model, without this field",
         ),
+        ({"emb_size": 16}, "config.json sets emb_size to 16, which is not implemented; allowed: 32"),
+        ({"adapters": {"adapters": {"a": "houlsby"}}}, "config.json sets adapters to "),
         ({"pre_norm": True}, "config.json sets pre_norm to true, which is not implemented for bert models"),
         ({"transformers_weights": "other.bin"}, "config.json sets transformers_weights to "),
         ({"layer_norm_eps": "1e-12"}, 'config.json has layer_norm_eps "1e-12"; allowed: a number between 0 and 1'),
@@ -369,6 +371,9 @@ def test_fields_of_published_configurations_are_accepted(tmp_path):
     generated = {"do_sample": False, "eos_token_ids": None, "mask_token_id": 4, "torch_dtype": "float16"}
     unset = {"gradient_checkpointing": False, "auto_map": {}, "quantization_config": None, "pruned_heads": {}}
     check_weights(configured(saved(tmp_path), **published, **generated, **unset))
+    tinybert = {"emb_size": 32, "cell": {}, "structure": [], "pre_trained": "", "training": ""}
+    adapters = {"adapters": {"adapters": {}, "config_map": {}, "fusions": []}}
+    check_weights(configured(saved(tmp_path), **tinybert, **adapters))
 
 
 def test_an_adapter_beside_the_weights_is_refused(tmp_path):
