@@ -191,6 +191,8 @@ def _scan(task: Task, split: str, data: str, content: str) -> _Scan:
             if row is not None:
                 texts.append(hash_texts(row[1]))
                 labels.append(row[2])
+        if not (faults or texts):
+            faults.append(table.describe_unusable())
         if not faults:
             faults += _find_label_faults(task, split, table.file, np.array(labels))
     return _Scan(tuple(faults), np.array(texts, dtype=np.int64), np.array(labels, dtype=np.float64))
@@ -296,8 +298,13 @@ class _Table:
             ValueError: if the file has no rows, or a row is malformed.
         """
         if not (rows := list(self.rows())):
-            raise ValueError(f"{self.file} has no rows; allowed: a header line and a line for each row")
+            raise ValueError(self.describe_unusable())
         return _make_split(self.task, rows)
+
+    def describe_unusable(self) -> str:
+        """Describe a file without rows, or one of whose lines `row` leaves out all."""
+        cut = f": all {len(self.lines):,} have fewer columns than the header ({', '.join(self.header)})"
+        return f"{self.file} has no rows{cut * bool(self.lines)}; allowed: a header line and a line for each row"
 
     def row(self, number: int) -> _Row | None:
         """Parse row `number`, counted from 0. If `may_be_cut`, return None for a line with too few columns.

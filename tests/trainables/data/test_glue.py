@@ -1,6 +1,7 @@
 """python -m pytest tests/trainables/data/test_glue.py"""
 
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.places import ROOT, SHARED
 
-from trainables.data.glue import check_data, fingerprint, load_split
+from trainables.data.glue import check_data, count_repeated_texts, fingerprint, load_split
 from trainables.data.tasks import TASKS
 
 GLUE = SHARED / "glue"  # the real files, where this machine has them
@@ -95,6 +96,19 @@ def test_rows_of_qqp_that_are_cut_in_two_are_left_out(tmp_path: Path) -> None:
         TASKS["qqp"], "train", write(tmp_path, "QQP/train.tsv", header, "1\t2\t3\tWhy", "not ?\tHow ?\t0", line)
     )
     assert (split.ids, split.texts) == ([2], [texts])
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_file_whose_rows_are_all_cut_is_refused(split: str, tmp_path: Path) -> None:
+    header, line, *_ = LAYOUTS["qqp"]
+    other = line[:-1] + str(1 - int(line[-1]))  # with the other label
+    for name in ("train", "dev"):
+        data = write(tmp_path, f"QQP/{name}.tsv", header, *(["1\t2\t3\tWhy"] if name == split else [line, other]))
+    fault = f"{split}.tsv has no rows: all 1 have fewer columns than the header (id, qid1, "
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        count_repeated_texts(TASKS["qqp"], data)
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        load_split(TASKS["qqp"], split, data)
 
 
 @pytest.mark.parametrize(
