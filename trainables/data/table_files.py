@@ -9,6 +9,7 @@ import codecs
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from trainables.schema import Reader, Value
 Line = tuple[int, str | list[str]]  # number in the file, and a line of TSV or the cells of a row of another format
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 _OWN_SEPARATOR = {".tsv": "\t", ".csv": ","}
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name of an index without a name, in a file of pandas
 _JSON = Reader(dict[str, Value])
 
 
@@ -93,7 +95,10 @@ def _read_json(file: Path, lines: Sequence[tuple[int, str]]) -> Sequence[Line]:
 
 
 def _read_parquet(file: Path) -> Sequence[Line]:
-    """Read a Parquet file. Class numbers become names if the file has the names, as those of `datasets` have."""
+    """Read a Parquet file. Class numbers become names if the file has the names, as those of `datasets` have.
+
+    A nameless index that pandas wrote is left out.
+    """
     import pyarrow
     from pyarrow import parquet
 
@@ -102,6 +107,7 @@ def _read_parquet(file: Path) -> Sequence[Line]:
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{file} cannot be read: {reason}; allowed: a Parquet file") from None
+    table = table.drop_columns([name for name in table.column_names if _PANDAS_INDEX.fullmatch(name)])
     names, columns = _read_class_names(table.schema.metadata or {}), []
     for name in table.column_names:
         kind = table.schema.field(name).type

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from helpers.glue_folders import write_glue
 from helpers.places import SHARED
+from pyarrow import parquet
 
 from trainables.data.glue import check_data, find_data_faults, fingerprint, load_split, read_labelled, read_texts
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
@@ -159,6 +161,16 @@ def test_files_in_the_original_layout_come_first_and_two_exports_are_refused(tmp
     write_glue(tmp_path, rows=40)
     check_data(TASKS["rte"], data)
     assert len(load_split(TASKS["rte"], "train", data).ids) == 40
+
+
+def test_index_of_pandas_in_parquet_is_ignored(tmp_path: Path) -> None:
+    rows = {"sentence1": ["One .", "Two ."], "sentence2": ["1", "2"], "label": [1, 0], "idx": [0, 1]}
+    (tmp_path / "rte").mkdir()
+    days = pandas.to_datetime(["2026-01-02", "2026-01-01"])
+    pandas.DataFrame(rows, index=days).to_parquet(tmp_path / "rte" / "train.parquet")
+    assert "__index_level_0__" in parquet.read_schema(tmp_path / "rte" / "train.parquet").names
+    labels = load_split(TASKS["rte"], "train", str(tmp_path)).labels
+    assert labels is not None and labels.tolist() == [1, 0]
 
 
 def test_damaged_parquet_is_one_line(tmp_path: Path) -> None:
