@@ -180,7 +180,8 @@ def run(options: Options) -> int:
 def repair_predictions(folder: Path, records: Iterable[Record]) -> bool:
     """Let the stored models answer dev again if their predictions are damaged or missing.
 
-    A file is replaced only by predictions with the digest in the journal. Return False if a damaged file remains.
+    A file is replaced only by predictions with the digest in the journal. Return False if a file remains damaged or
+    missing.
     """
     newest = {record.key: record for record in records if record.predictions_digest}
     are_repaired = [_repair(folder, record) for record in newest.values() if _is_damaged(folder, record)]
@@ -198,6 +199,7 @@ def _is_damaged(folder: Path, record: Record) -> bool:
 
 def _repair(folder: Path, record: Record) -> bool:
     path = predictions_file(folder, record.key)
+    fault = "damaged" if path.exists() else "missing"
     with TemporaryDirectory(prefix="glue-exit-study-") as temporary:
         command = [sys.executable, "-m", "study.predict_dev", str(folder), record.key, "--to", temporary]
         with show_waiting(f"the stored model of trial {record.key}", output=sys.stderr):
@@ -205,12 +207,12 @@ def _repair(folder: Path, record: Record) -> bool:
         content = b"" if done.returncode else (Path(temporary) / path.name).read_bytes()
     if hashlib.sha256(content).hexdigest() == record.predictions_digest:
         write_bytes(path, content)
-        print(f"{path} was damaged or missing; the stored model predicted dev again, as recorded in the journal")
+        print(f"{path} was {fault}; the stored model predicted dev again, as recorded in the journal")
         return True
-    fault = "the stored model gives other predictions than those recorded in the journal"
+    reason = "the stored model gives other predictions than those recorded in the journal"
     if done.returncode:
-        fault = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-    print(f"{path} is damaged, and cannot be made again: {fault}", file=sys.stderr)
+        reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    print(f"{path} is {fault}, and cannot be made again: {reason}", file=sys.stderr)
     return False
 
 

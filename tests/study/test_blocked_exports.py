@@ -63,7 +63,7 @@ def test_rebuild_writes_the_others_and_names_the_blocked_one(tmp_path, capfd, na
 
 
 @pytest.mark.slow
-def test_cut_predictions_are_made_again_by_the_stored_model(tmp_path, capfd):
+def test_predictions_are_made_again_by_the_stored_model(tmp_path, capfd):
     record = trained_study(tmp_path / "s", "albert", "rte", config={"epochs": 1})
     folder = Path(record.model or "").parents[2]
     path = predictions_file(folder, record.key)
@@ -71,7 +71,14 @@ def test_cut_predictions_are_made_again_by_the_stored_model(tmp_path, capfd):
     records = [replace(one, predictions_digest=hashlib.sha256(whole).hexdigest()) for one in read_facts(folder).records]
     path.write_bytes(whole[:100])
     assert rebuild.repair_predictions(folder, records) and path.read_bytes() == whole
+    assert f"{path} was damaged; the stored model predicted dev again" in capfd.readouterr().out
+    path.unlink()
+    assert rebuild.repair_predictions(folder, records) and path.read_bytes() == whole
+    assert f"{path} was missing; the stored model predicted dev again" in capfd.readouterr().out
     path.write_bytes(whole[:100])
     (Path(record.model or "") / "model.safetensors").unlink()
     assert not rebuild.repair_predictions(folder, records)
     assert f"{path} is damaged, and cannot be made again: " in capfd.readouterr().err
+    path.unlink()
+    assert not rebuild.repair_predictions(folder, records)
+    assert f"{path} is missing, and cannot be made again: " in capfd.readouterr().err
