@@ -17,6 +17,7 @@ import tempfile
 import time
 import traceback
 from contextlib import suppress
+from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -38,7 +39,8 @@ SILENCE_FACTOR = 10.0  # a process hangs if a step takes this much longer than i
 LOOK_SECONDS = 5.0  # longest time that counts between two looks; this process may have been stopped or starved
 TRACE_SECONDS = 1.0  # for a process that hangs, to write the traces of its threads to its log
 PLACE_BYTES = 128
-PR_SET_PDEATHSIG = 1  # option of Linux's prctl: send a signal when the parent ends
+# Options of Linux's prctl: send a signal when the parent ends; become the parent of orphaned descendants.
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # The signals by which a process ends itself. The other signals come from elsewhere, such as the kernel's out-of-memory
 # killer (SIGKILL).
 CRASHES = (
@@ -77,6 +79,7 @@ class TrialProcess:
                 output of this process.
             niceness: added to that of this process.
         """
+        _adopt_orphans()
         self.connection, worker_end = Pipe()
         place = _anonymous_file()  # what the process does now, as its last words if it crashes
         variables = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
@@ -193,6 +196,7 @@ class TrialProcess:
         self._end_group()
         with suppress(subprocess.TimeoutExpired):  # a process that waits for the kernel cannot be killed
             self._process.wait(timeout=LEAVE_SECONDS)
+            self._reap_group()
         for descriptor in (self._exit, self._place):
             if descriptor is not None:
                 os.close(descriptor)
@@ -213,6 +217,15 @@ class TrialProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
+    def _reap_group(self) -> None:
+        """Collect the exit statuses of killed orphans; in a container, nobody else may, and they would stay."""
+        deadline = time.monotonic() + LEAVE_SECONDS
+        with suppress(ChildProcessError):
+            while time.monotonic() < deadline:
+                number, _ = os.waitpid(-self._process.pid, os.WNOHANG)
+                if number == 0:
+                    time.sleep(0.01)
+
     def _find_loss(self) -> Loss:
         """Wait for the end of a process that has closed its pipe, and describe it."""
         self.is_busy, place = False, self._read_place()
@@ -231,6 +244,13 @@ class TrialProcess:
     def _read_place(self) -> str:
         words = os.pread(self._place, PLACE_BYTES, 0).rstrip(b"\0 ").decode() if self._place is not None else ""
         return f" {words}" if words else ""
+
+
+@cache
+def _adopt_orphans() -> None:
+    """Let the kernel make this process the parent of what its workers leave behind; only Linux can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _anonymous_file() -> int:

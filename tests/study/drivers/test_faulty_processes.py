@@ -22,7 +22,7 @@ import trainables
 from study.drivers import driver, workers_log
 from study.drivers.local_driver import LocalDriver
 from study.drivers.messages import AssignedTrial, Assignment, Loss, Message
-from study.drivers.trial_process import ProcessLost, TrialProcess
+from study.drivers.trial_process import PR_SET_CHILD_SUBREAPER, ProcessLost, TrialProcess
 from study.drivers.workers_log import shorten_log
 from study.facts.events import LaunchEnded, SmokeStepFailed, TrialEnded, TrialRetried, read_events
 from study.facts.study_facts import read_facts
@@ -247,6 +247,32 @@ def test_child_of_a_method_ends_with_a_launch_that_is_killed(tmp_path: Path) -> 
     launcher.kill()
     launcher.wait()
     wait_until(lambda: not any(map(is_alive, started)))
+
+
+WITHOUT_INIT = f"""
+import ctypes, subprocess, sys
+import psutil
+
+ctypes.CDLL(None).prctl({PR_SET_CHILD_SUBREAPER}, 1)  # orphans come to this process, which collects none of them
+subprocess.run([sys.executable, "-c", sys.argv[1]], check=True)
+print([child.status() for child in psutil.Process().children()])
+"""
+WORKER = """
+from study.drivers.trial_process import TrialProcess
+
+process = TrialProcess(gpus="", threads=1, log=None)
+assert process.receive() is None
+process.end()
+assert process.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than init")
+def test_worker_leaves_no_zombie_where_nobody_collects_orphans() -> None:
+    command = [sys.executable, "-c", WITHOUT_INIT, WORKER]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.stdout == "[]\n", done.stderr
 
 
 # ---- a launch whose worker does not answer, or does not end
