@@ -37,12 +37,13 @@ def results(folder: Path) -> list[tuple]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("driver", ["local", pytest.param("ray", marks=pytest.mark.long)])
 @pytest.mark.parametrize("storage", ["folder", "uri"])
-def test_full_disk_is_named_and_the_study_continues_with_more_room(tmp_path, storage):
+def test_full_disk_is_named_and_the_study_continues_with_more_room(tmp_path, storage, driver):
     undisturbed = run(tmp_path / "whole", "--driver", "local")
     assert undisturbed.returncode == 0, undisturbed.stderr
     with small_disk(tmp_path / "disk", kilobytes=300) as disk:
-        where = ["--driver", "local"] + (["--storage", f"file://{disk}/storage"] if storage == "uri" else [])
+        where = ["--driver", driver] + (["--storage", f"file://{disk}/storage"] if storage == "uri" else [])
         out = tmp_path / "runs" if storage == "uri" else disk
         needs = []
         for kilobytes in (300, 600, 750):
