@@ -27,6 +27,8 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     curves        two methods alike over layers, one with 2 exit settings, one with 30: how often their curves differ
     gains         exits by the toss of a coin, and exits that know hard examples: coverage of the gain's interval,
                   and how often blind exits are called better than a coin
+    safe          exits that are shown to lose few right answers: how often they lose more on new examples, if the model
+                  or the rule was chosen on the same rows
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ from analysis.studies.stored_predictions import Answers, Predictions, prediction
 from benchmarks.results_file import write_results
 from study.launch_options import COMPARING_METHODS
 from trainables.data.tasks import TASKS as GLUE
+from trainables.models.safe_exits import CONFIDENCE, find_safe_setting
 
 SEEDS = 5
 METHODS, TASKS, EXAMPLES = 5, 8, 277
@@ -707,6 +710,48 @@ def score_of_counts(task: str, counts: np.ndarray) -> float:
     return float(np.linalg.det(counts) / sums**0.5)
 
 
+RISK, ACCURACY, LABELLED = 0.02, 0.85, 872  # SST-2's dev rows
+SAFE_LOSSES = np.geomspace(0.002, 0.1, 60)  # shares of examples that settings lose; the slowest setting comes first
+
+
+def safe_exits(divisor: int) -> Iterator[Rate]:
+    """Models and exit rules that are alike. The truth is the share that a setting loses in the population."""
+    rng, repeats = np.random.default_rng(19), 4_000 // divisor
+    for models in (1, SEEDS, 25 * SEEDS):
+        broken = float(np.mean([breaks_guarantee(rng, models) for _ in range(repeats)]))
+        if models == 1:
+            yield Rate("a model, a rule: more is lost", broken, repeats, "at most", 1 - CONFIDENCE)
+        else:
+            name = f"the best of {models} models by the dev score of their exits: more is lost"
+            yield Rate(name, broken, repeats, "for comparison", None)
+    for rules in (2, 3, 7):
+        broken = float(np.mean([fastest_breaks_guarantee(rng, rules) for _ in range(repeats)]))
+        yield Rate(f"the fastest of {rules} rules: more is lost", broken, repeats, "for comparison", None)
+
+
+def breaks_guarantee(rng: np.random.Generator, models: int) -> bool:
+    """Whether the safe exit of the best model loses more than it may. Each model's own exit loses the share at risk."""
+    is_right = rng.random((models, LABELLED)) < ACCURACY  # at the last layer
+    luck = rng.random((models, LABELLED))
+    best = (is_right & (luck > RISK / ACCURACY)).mean(axis=1).argmax()
+    lost = is_right[best] & (luck[best] < SAFE_LOSSES[:, None] / ACCURACY)
+    return loses_more(find_safe_setting(lost, RISK))
+
+
+def fastest_breaks_guarantee(rng: np.random.Generator, rules: int) -> bool:
+    """Whether the fastest of several rules' safe exits on one model loses more than it may."""
+    is_right = rng.random(LABELLED) < ACCURACY
+    hardness = 0.6**0.5 * rng.normal(size=LABELLED) + 0.4**0.5 * rng.normal(size=(rules, LABELLED))
+    limits = special.ndtri(SAFE_LOSSES / ACCURACY)
+    safe = [find_safe_setting(is_right & (own < limits[:, None]), RISK) for own in hardness]
+    speeds = [-1 if place is None else place for place in safe]
+    return loses_more(max(speeds))
+
+
+def loses_more(place: int | None) -> bool:
+    return place is not None and place >= 0 and bool(SAFE_LOSSES[place] > RISK)
+
+
 SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "null": null_tables,
     "freedom": degrees_of_freedom,
@@ -724,6 +769,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "constant": as_good_as_a_constant,
     "curves": curves_of_exits,
     "gains": gains_of_exits,
+    "safe": safe_exits,
 }
 
 

@@ -24,6 +24,7 @@ from analysis.layouts.table import (
 )
 from analysis.statistics import costs
 from analysis.statistics.budgets import Saving
+from analysis.statistics.comparisons import is_epoch_chosen_on_dev
 from analysis.statistics.curves import shared_ranges
 from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.exits import RISKS, Guarantee, Sweep, find_rule, read_guarantees
@@ -325,10 +326,15 @@ def _format_safe_layers(bounds: np.ndarray, num_layers: int) -> Entry:
 
 def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
     counts = {"num_layers": guarantee.num_layers, "examples": guarantee.examples}
-    return {name: WHOLE.entry(count) for name, count in counts.items()} | {
-        f"confident_{100 * risk:.0f}": _format_safe_layers(bounds, guarantee.num_layers)
-        for risk, bounds in guarantee.layers.items()
-    }
+    entries = {"last_layer": POINTS.entry(float(np.median(guarantee.last_layer)))}
+    return (
+        entries
+        | {name: WHOLE.entry(count) for name, count in counts.items()}
+        | {
+            f"confident_{100 * risk:.0f}": _format_safe_layers(bounds, guarantee.num_layers)
+            for risk, bounds in guarantee.layers.items()
+        }
+    )
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
@@ -343,7 +349,7 @@ def guarantees_table(evidence: Evidence) -> Table | None:
     ]
     if not lines:
         return None
-    selected = any(study.protocol.selection == "dev" for study in evidence.studies)
+    selected = any(is_epoch_chosen_on_dev(cell) for _, cell in evidence.cells)
     chosen = "each model's epoch was chosen on the same dev set, so slightly more examples may be lost on new data"
     return make_table(
         evidence,
@@ -351,18 +357,21 @@ def guarantees_table(evidence: Evidence) -> Table | None:
         title="Exits shown to lose few right answers{data}: mean layers, median over {seeds}",
         first_column="exit",
         columns={
+            "last_layer": "last layer",
             "num_layers": "of",
             "examples": "examples",
             **{f"confident_{100 * risk:.0f}": f"{100 * risk:.0f} %" for risk in RISKS},
         },
         lines=lines,
-        unit="layers",
+        unit="layers; last_layer: points; examples: examples",
         caption=(
+            '"Last layer" is the score with all layers: a model with few right answers has few to lose. '
             "The first number of an entry is the mean layers at the earliest exit setting that is shown to lose at "
             "most the column's share of examples. An example is lost if the last layer predicts the dev label and the "
             "exit does not. The second number uses no labels: an example is lost if the exit and the last layer "
             f"predict different labels. Each bound holds by itself with {100 * CONFIDENCE:.0f} % confidence, not "
-            "jointly with the others. None: no exit is shown to satisfy the bound."
+            "jointly with the others: the fastest of several rules, chosen here, is not shown to satisfy it. None: no "
+            "exit is shown to satisfy the bound."
         ),
         notes=[chosen] * selected,
     )

@@ -166,6 +166,7 @@ class Guarantee:
     rule: str
     num_layers: int
     examples: int  # number of dev examples
+    last_layer: list[float]  # each seed's score with all layers, in [-1, 1]
     layers: dict[float, np.ndarray]  # (2, seeds): with labels, then without; all layers if no setting is safe
 
 
@@ -195,7 +196,8 @@ def read_guarantees(cell: Cell) -> Iterator[Guarantee]:
                 )
                 for risk in RISKS
             }
-            yield Guarantee(name, num_layers, len(stored[0].labels), layers)
+            last_layer = [own.score_answers(own.layer_answers[-1]) for own in stored]
+            yield Guarantee(name, num_layers, len(stored[0].labels), last_layer, layers)
 
 
 def _count_safe_layers(settings: EvaluatedSettings, labels: np.ndarray | None, risk: float, num_layers: int) -> float:

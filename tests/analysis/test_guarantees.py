@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, write_study
+from helpers.made_studies import arm, edit_records, write_study
 from helpers.swept_studies import swept_study
 from scipy.stats import binom
 
@@ -23,7 +23,7 @@ def evidence(tmp_path_factory):
 def test_classifiers_with_exit_settings_have_a_line_for_each_rule(evidence):
     table = guarantees_table(evidence)
     assert [line.label for line in table.lines] == ["palbert/rte, threshold", "pabee/rte, patience"]
-    assert table.unit == "layers" and "by itself with 95 % confidence" in table.caption
+    assert table.unit.startswith("layers; last_layer: points") and "by itself with 95 % confidence" in table.caption
 
 
 def test_nothing_is_shown_safe_at_one_percent_by_277_examples(evidence):
@@ -31,6 +31,23 @@ def test_nothing_is_shown_safe_at_one_percent_by_277_examples(evidence):
         assert line.entries["confident_1"].text == "none / none"
         assert line.entries["confident_1"].numbers == {"_with_labels": "12.00", "_without": "12.00"}
         assert "none" not in line.entries["confident_5"].text
+
+
+def test_the_score_of_the_last_layer_stands_beside_each_guarantee(evidence):
+    table = guarantees_table(evidence)
+    assert next(iter(table.shown.values())) == "last layer" and "few right answers has few to lose" in table.caption
+    for line, method in zip(table.lines, ("palbert", "pabee"), strict=True):
+        stored = read_cell_predictions(evidence.cells_by_place[method, "rte"])
+        scores = [100 * np.mean(own.layer_answers[-1] == own.labels) for own in stored]
+        assert line.entries["last_layer"].text == f"{np.median(scores):.1f}"
+
+
+def test_epochs_chosen_on_dev_weaken_guarantees(evidence, tmp_path):
+    (note,) = guarantees_table(evidence).notes
+    assert note.startswith("each model's epoch was chosen on the same dev set")
+    last = swept_study(tmp_path / "s", ["pabee"], ["rte"], examples=277)
+    edit_records(last, lambda rows: [row["config"].update(select="last") for row in rows])
+    assert guarantees_table(gather([load_study(last)])).notes == []
 
 
 def test_layers_are_the_median_over_seeds_of_the_boldest_safe_patience(evidence):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.made_studies import record
+from helpers.made_studies import arm, config_of, record, write_study
 from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from study.export import export
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
-from study.predict import _find_trial, label_text, main, set_exit
+from study.predict import ModelChoice, _find_trial, _list_choices, _list_limits, label_text, main, set_exit
 from trainables.data.glue import load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS
@@ -345,7 +345,8 @@ def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies,
     printed = capsys.readouterr().out
     assert f"with exit {describe_rule(settings.rules[place])}\n" in printed
     assert f" is safe on dev: at most {100 * risk:g} % of new rows lose a correct answer compared with all" in printed
-    assert f"(95 % confidence, {len(layers)} labelled rows of {stored})\n" in printed
+    assert f"(95 % confidence, {len(layers)} labelled rows of {stored})" in printed
+    assert "by hand" not in printed
 
 
 def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys):
@@ -357,7 +358,29 @@ def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys)
     place = find_safe_setting(settings.lost(labels), 0.3)
     layers = np.array([int(layer) for _, _, layer in answered(tmp_path / "answers.tsv")])
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=0.02)  # the stored answers are float16
-    assert f"exit {describe_rule(settings.rules[place])} is safe on dev: at most 30 %" in capsys.readouterr().out
+    assert f"exit {describe_rule(settings.rules[place])} is safe on dev: at most 30 %" in (
+        printed := capsys.readouterr().out
+    )
+    assert "; the fastest of several rules, chosen by hand, has no such guarantee\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("selection", "settings", "trial", "words"),
+    [
+        ("dev", {}, False, ["its epoch and seed scored best on these rows, so more may be lost"]),
+        ("dev", {"select": "last"}, False, ["its seed scored best on these rows, so more may be lost"]),
+        ("dev", {"epochs": 1}, True, []),
+        ("dev", {}, True, ["its epoch scored best on these rows, so more may be lost"]),
+        ("holdout", {}, False, ["its seed scored best on these rows, so more may be lost"]),
+        ("holdout", {}, True, []),
+    ],
+)
+def test_risk_names_what_was_chosen_on_the_same_rows(tmp_path, selection, settings, trial, words):
+    records = arm("pabee", "rte", [0.7, 0.8], config={**config_of("pabee"), **settings})
+    folder = write_study(tmp_path / "s", records, protocol={"selection": selection}, seeds=2)
+    record = read_facts(folder).records[-1]
+    choice = ModelChoice(trial=record.key if trial else None)
+    assert _list_limits(_list_choices(record, folder, choice), is_other_rule=False) == words
 
 
 def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys):
