@@ -15,6 +15,7 @@ FIXED: Configuration = {  # values that have no effect
     "num_hidden_layers": 0,
     "precision": "float32",
     "pooling": "pooler",
+    "gradient_accumulation": 1,
 }
 
 MINI_SPACE: dict[str, BaseDistribution] = {"learning_rate": FloatDistribution(1e-3, 2e-3, log=True)}

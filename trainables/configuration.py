@@ -36,8 +36,18 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     adam_epsilon: Positive
     warmup_steps: Count
     gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
-    # Shape of the learning rate after warm-up; `linear_from_start` decays during warm-up too.
-    schedule: Literal["constant", "linear", "linear_from_start", "polynomial"]
+    # Shape of the learning rate after warm-up, as in `get_scheduler` of transformers; `linear_from_start` decays during
+    # warm-up too, and `constant` is `constant_with_warmup`.
+    schedule: Literal[
+        "constant",
+        "constant_with_warmup",
+        "cosine",
+        "cosine_with_restarts",
+        "inverse_sqrt",
+        "linear",
+        "linear_from_start",
+        "polynomial",
+    ]
     decay_power: Positive | None  # exponent of a polynomial schedule; 1 is linear
     max_length: Annotated[int, Meta(ge=3)]  # tokens per example; longer examples are truncated
     classifier_dropout: Share  # dropout on the pooled output, before every head
@@ -72,6 +82,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     layer_decay: Annotated[float, Meta(gt=0, le=1)]  # factor from a layer's learning rate to that of the layer below
     num_hidden_layers: Count  # number of backbone layers to keep, counted from the first; 0 keeps all
     pooling: Pooling = "pooler"  # how a layer's hidden states become the vector that the heads read
+    gradient_accumulation: AtLeastOne = 1  # number of parts of a step's batch, computed one after another
 
     def __post_init__(self) -> None:
         """Check that the training fields are consistent."""
@@ -80,6 +91,22 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"stop_after is {self.stop_after}, but must be 0 if select is last")
         if self.warmup_ratio and self.warmup_steps:
             raise ValueError(f"warmup_steps is {self.warmup_steps}, but must be 0 if warmup_ratio is set")
+        if self.gradient_accumulation > self.batch_size:
+            menu = f"at most batch_size ({self.batch_size})"
+            raise ValueError(f"gradient_accumulation is {self.gradient_accumulation}; allowed: {menu}")
+
+    @property
+    def examples_at_once(self) -> int:
+        """Largest number of examples that a training step computes at once."""
+        return math.ceil(self.batch_size / self.gradient_accumulation)
+
+    def learning_rate_at(self, step: int, steps: int) -> float | None:
+        """Return the learning rate of a step (counted from 0) of `steps` steps, or None to follow `schedule`.
+
+        Override this method if the learning rate has a shape of the method's own, without `schedule` and warm-up. The
+        result must depend only on the arguments and the configuration.
+        """
+        return None
 
     def check_task(self, task: Task) -> None:
         """Check that the configuration fits the task.

@@ -137,6 +137,7 @@ def loss_decreases(subject: Subject) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        model.after_step()
     last = _seeded_loss(model, batch)
     require(last < 0.92 * first, f"loss was {first:.3f} before and is {last:.3f} after 20 training steps on one batch")
 

@@ -15,7 +15,7 @@ from study.facts.plain_words import read_width, wrap_line
 from study.plans.ranges import is_searched, shorten
 from study.plans.resolved_plan import Arm, Departures, ResolvedPlan, list_poolings
 from trainables import Departure
-from trainables.configuration import list_defaults
+from trainables.configuration import PonderConfig, list_defaults
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
@@ -131,4 +131,18 @@ def _list_protocol(plan: ResolvedPlan) -> Departures:
         Departure(f"pooling of {', '.join(names)}", "[CLS] through the backbone's pooler", words)
         for words, names in list_poolings(plan).items()
     ]
-    return (*(Departure(*line) for line, holds in differences.items() if holds), *pooled)
+    lines = [Departure(*line) for line, holds in differences.items() if holds]
+    return (*lines, *pooled, *_list_truncations(plan))
+
+
+def _list_truncations(plan: ResolvedPlan) -> list[Departure]:
+    """List the methods that truncate posteriors in each part of a batch, because gradients are accumulated."""
+    names = [
+        arm.method
+        for arm in plan.arms
+        if issubclass(trainables.load(arm.method).Config, PonderConfig) and arm.find_most("gradient_accumulation") > 1
+    ]
+    if not names:
+        return []
+    what = f"end of the posteriors of {', '.join(dict.fromkeys(names))}"
+    return [Departure(what, "where all of the batch are truncated", "where all of its part are")]

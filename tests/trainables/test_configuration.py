@@ -27,7 +27,12 @@ from trainables.data.tasks import TASKS
         ("stop_after", -1, "stop_after is -1; allowed: a whole number >= 0"),
         ("select", "first", "select is 'first'; allowed: best, last"),
         ("weight_decay", -0.1, "weight_decay is -0.1; allowed: a number >= 0.0"),
-        ("schedule", "cosine", "schedule is 'cosine'; allowed: constant, linear, linear_from_start, polynomial"),
+        (
+            "schedule",
+            "step",
+            "schedule is 'step'; allowed: constant, constant_with_warmup, cosine, .*",
+        ),
+        ("gradient_accumulation", 0, "gradient_accumulation is 0; allowed: a whole number >= 1"),
         ("decay_power", 0.0, "decay_power is 0.0; allowed: a number > 0.0"),
         ("warmup_ratio", 1.0, "warmup_ratio is 1.0; allowed: a number >= 0 and < 1"),
         ("classifier_dropout", 1.0, "classifier_dropout is 1.0; allowed: a number >= 0 and < 1"),
@@ -66,6 +71,11 @@ def test_bad_value_of_a_shared_field(method, field, value, message):
         ("palbert", {"sample_draws": 5}, "sample_draws is 5 but is used only when exit is sample; set it to null"),
         ("pondernet", {"sample_draws": 0}, "sample_draws is 0; allowed: a whole number >= 1"),
         ("pondernet", {"q": 0.5}, "no field named q; available: .*sample_draws"),
+        (
+            "albert",
+            {"batch_size": 4, "gradient_accumulation": 5},
+            r"gradient_accumulation is 5; allowed: at most batch_size \(4\)",
+        ),
         ("albert", {"schedule": "polynomial"}, "decay_power must be set when schedule is polynomial"),
         (
             "albert",
@@ -123,5 +133,6 @@ def test_misplaced_threshold_is_refused_before_anything_is_made(task, setting, m
 
 @pytest.mark.parametrize("method", trainables.list_methods())
 def test_every_field_but_later_ones_must_be_given(method):
-    assert list_defaults(trainables.load(method).Config) == {"pooling": "pooler"}
-    assert _every_method.FIXED["pooling"] == "pooler"
+    defaults = {"pooling": "pooler", "gradient_accumulation": 1}
+    assert list_defaults(trainables.load(method).Config) == defaults
+    assert {name: _every_method.FIXED[name] for name in defaults} == defaults

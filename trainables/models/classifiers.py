@@ -150,8 +150,11 @@ class LearnedExitModel(PoolerPerLayer):
         is_last = torch.arange(1, len(losses) + 1, device=losses.device) == len(losses)
         task_loss = ((is_last ^ (self.steps % 2 == 1)) * losses).sum()
         exit_loss = nn.functional.mse_loss(exit_logits.sigmoid(), self.wrong(logits, batch["labels"]))
-        self.steps += self.training
         return {"loss": task_loss + exit_loss, "task_loss": task_loss, "exit_loss": exit_loss}
+
+    def after_step(self) -> None:
+        """Count the training steps."""
+        self.steps += 1
 
     @torch.no_grad()
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -64,6 +64,9 @@ class EarlyExitModel(nn.Module, ABC):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the scalar `loss` to minimise, and its parts by name."""
 
+    def after_step(self) -> None:
+        """Do what a method does once after each training step, in which `loss` may be called for several parts."""
+
     def sweep_rules(self) -> list[ExitRule]:
         """List further exit rules to evaluate, besides `exit_rule`. By default, the list is empty."""
         return []

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import get_scheduler
 
-from trainables.configuration import EncoderConfig
+from trainables.configuration import EncoderConfig, TrainingConfig
 from trainables.data.examples import Examples
 from trainables.models.early_exit import EarlyExitModel, is_decayed
 from trainables.runs.trial import OutOfMemory, TrainingError
@@ -117,6 +117,8 @@ def _make_optimizer(
 
 
 def _make_schedule(optimizer: torch.optim.Optimizer, config: EncoderConfig, steps: int, warmup: int) -> LambdaLR:
+    if isinstance(config, TrainingConfig) and config.learning_rate_at(0, steps) is not None:
+        return LambdaLR(optimizer, lambda step: (config.learning_rate_at(step, steps) or 0.0) / config.learning_rate)
     if config.schedule == "linear_from_start":  # decays during warmup too: google-research/electra, optimization.py
         return LambdaLR(optimizer, lambda step: min(1, step / max(1, warmup)) * (1 - step / steps))
     kind = "constant_with_warmup" if config.schedule == "constant" else config.schedule

@@ -448,10 +448,20 @@ class TrainingRun:
         return losses.mean()
 
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
-        with self._model.computing(batch):
-            loss = self._model.loss(batch)["loss"]
         with backward_precision(self._config.precision):
-            return self._optimiser.step([loss])
+            loss = self._optimiser.step(self._compute_losses(batch))
+        self._model.after_step()
+        return loss
+
+    def _compute_losses(self, batch: dict[str, Tensor]) -> Iterator[Tensor]:
+        """Compute the loss of each part of a batch, weighted by the part's share of the examples."""
+        size = len(batch["labels"])
+        parts = min(self._config.gradient_accumulation, size)
+        for rows in torch.arange(size, device=batch["labels"].device).tensor_split(parts):
+            part = batch if parts == 1 else {name: values[rows] for name, values in batch.items()}
+            with self._model.computing(part):
+                loss = self._model.loss(part)["loss"]
+            yield loss if parts == 1 else loss * (len(rows) / size)  # its gradients are computed before the next loss
 
     def _draw_batches(self, epoch: int) -> list[np.ndarray]:
         order = torch.randperm(len(self._data.train), generator=seeded_generator(self.spec.seed, "order", epoch))
@@ -467,7 +477,7 @@ class TrainingRun:
         """Evaluate the model under each exit setting, and return the evaluation that `select_exit` chooses."""
         draws = seeded_random(self.spec.seed, EVALUATION, epoch, self._device)
         with draws, naming_memory_errors(self._config.batch_size):
-            size = EVALUATION_FACTOR * self._config.batch_size
+            size = EVALUATION_FACTOR * self._config.examples_at_once
             outputs = yield from full_depth_in_steps(self._model, examples, size)
         if not outputs.logits.isfinite().all():
             raise self._optimiser.diverged("outputs are not finite")

@@ -78,6 +78,7 @@ def test_berxit_has_the_released_losses_and_gradients_in_turn(name: str) -> None
     model = model_of(case)
     for turn in ("even", "odd", "even"):
         check_loss_and_gradients(model, batch_of(case), case["expected"][turn])
+        model.after_step()
 
 
 @BERXIT

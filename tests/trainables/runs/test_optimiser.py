@@ -10,6 +10,7 @@ from helpers.configurations import config_of, values_of
 from helpers.corpora import pretraining_config
 from helpers.plain_pretraining import plain_lamb
 from torch import nn
+from transformers import get_scheduler
 
 import trainables
 from trainables.data.examples import load_examples, prepare_tokenizer
@@ -20,6 +21,7 @@ from trainables.runs.optimiser import Optimiser, decay_groups, training_words
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
+from trainables.schema import to_plain
 
 STEPS = 5
 OPTIMIZERS = ["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
@@ -169,6 +171,46 @@ def test_a_schedule_warms_up_in_steps_and_then_falls(schedule, expected):
         optimiser.step(losses_of(model, 1))
     rates = [optimiser.learning_rate_after(steps) for steps in range(11)]
     assert optimiser.steps == 10 and rates == pytest.approx([0.001 * factor for factor in expected])
+
+
+NAMED = ["constant_with_warmup", "cosine", "cosine_with_restarts", "inverse_sqrt", "linear", "polynomial"]
+
+
+@pytest.mark.parametrize("schedule", NAMED)
+def test_a_schedule_of_transformers_is_followed_and_resumed(schedule):
+    settings = {"warmup_steps": 3, "num_steps": 12, "learning_rate": 0.001, "schedule": schedule}
+    settings |= {"decay_power": 1.0} if schedule == "polynomial" else {}
+    model, again = model_of(), model_of()
+    optimiser = optimiser_of(model, 0.0, **settings)
+    options = {"lr_end": 0.0, "power": 1.0} if schedule == "polynomial" else None
+    plain = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.001)
+    theirs = get_scheduler(schedule, plain, 3, 12, scheduler_specific_kwargs=options)
+    for step in range(12):
+        assert optimiser.learning_rate_after(step) == pytest.approx(theirs.get_last_lr()[0])
+        if step == 6:
+            resumed = optimiser_of(again, 0.0, **settings)
+            resumed.load(copy.deepcopy(optimiser.state()))
+            assert resumed.steps == 6
+            assert resumed._optimizer.param_groups[0]["lr"] == optimiser._optimizer.param_groups[0]["lr"]
+        optimiser.step(losses_of(model, 1))
+        plain.step()
+        theirs.step()
+
+
+def test_a_method_may_have_a_learning_rate_of_its_own():
+    class Config(type(config_of("albert"))):
+        def learning_rate_at(self, step, steps):
+            return self.learning_rate * (1 - step / steps) ** 3
+
+    config = Config(**(to_plain(config_of("albert")) | {"learning_rate": 0.001}))
+    model = model_of()
+    groups = [{"params": [*model.parameters()], "weight_decay": 0.0, "lr": 0.0005}]
+    optimiser = Optimiser(model, groups, config, num_steps=4, warmup_steps=2)
+    assert [optimiser.learning_rate_after(step) for step in range(5)] == pytest.approx(
+        [0.001, 0.001 * 27 / 64, 0.001 / 8, 0.001 / 64, 0.0]
+    )
+    optimiser.step([model[0].weight.sum()])
+    assert optimiser._optimizer.param_groups[0]["lr"] == pytest.approx(0.0005 * 27 / 64)
 
 
 def test_the_first_step_of_uncorrected_moments_is_larger():
