@@ -32,6 +32,7 @@ class SearchSpace:
     post_hoc: Mapping[str, BaseDistribution]  # exit settings to try on each trained model; in `space` too, unless fixed
     fixed: Configuration  # values of the fields that are not tuned
     fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields that replace `fixed`
+    fixed_by_family: Mapping[str, Configuration] = field(default_factory=dict)  # family of backbones -> the same
     paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
     variant: Configuration  # fields that the variant fixes instead of tuning; they replace all others
     published: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)  # task -> best known points
@@ -126,7 +127,7 @@ def _load_module(method: str) -> ModuleType:
 
 NEEDED = ("SPACE", "FIXED", "PAPER_GRID", "BACKBONE")
 _MINI = ("MINI_SPACE", "MINI_GRID", "MINI_FIXED")
-_OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "PUBLISHED", "TOKENIZER", "FAMILIES", *_MINI)
+_OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "FIXED_BY_FAMILY", "PUBLISHED", "TOKENIZER", "FAMILIES", *_MINI)
 PROFILES = {"mini", "paper"}  # keys of BACKBONE and TOKENIZER
 
 _OF_A_LAUNCH = ("SAMPLER", "SAMPLES", "SEEDS", "EARLY_STOPPING")  # options of the same name set these
@@ -145,6 +146,7 @@ _MAPPINGS = {  # name -> type of the values in its mapping
     "MINI_GRID": _VALUES,
     "POST_HOC": _VALUES,
     "FIXED_BY_TASK": _FIELDS,
+    "FIXED_BY_FAMILY": _FIELDS,
     "VARIANTS": _FIELDS,
     "PUBLISHED": _POINTS,
     "BACKBONE": _TEXT,

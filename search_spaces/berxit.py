@@ -7,7 +7,7 @@ baselines. The batch sizes are searched from 8 (the scripts' value) to 32.
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from search_spaces import _palbert_paper as paper
-from trainables.schema import Value
+from trainables.schema import Configuration, Value
 
 SPACE: dict[str, BaseDistribution] = paper.SPACE | {"batch_size": CategoricalDistribution([8, 16, 32])}
 
@@ -23,6 +23,8 @@ FIXED: dict[str, Value] = paper.FIXED | {
     "schedule": "linear",
     "gradient_clip": 1.0,
 }
+# The script takes the dropout of the backbone's configuration, which is 0 for ALBERT-base.
+FIXED_BY_FAMILY: dict[str, Configuration] = {"bert": {"hidden_dropout": 0.1}, "roberta": {"hidden_dropout": 0.1}}
 BACKBONE = paper.BACKBONE
 FAMILIES = (  # families whose pooler can be copied
     *("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"),

@@ -11,6 +11,8 @@ PAPER_GRID = paper.GRID | {"patience": [6]}
 # Threshold of agreement on STS-B: hard-coded in the released PALBERT code (at PABEE's default, 0, layers never agree).
 FIXED: dict[str, Value] = paper.FIXED | {"regression_threshold": None}
 FIXED_BY_TASK: dict[str, Configuration] = {"stsb": {"regression_threshold": 0.2}}
+# The original (finetune_bert.sh) takes the dropout of the backbone's configuration, which is 0 for ALBERT-base.
+FIXED_BY_FAMILY: dict[str, Configuration] = {"bert": {"hidden_dropout": 0.1}}
 BACKBONE = paper.BACKBONE
 
 MINI_GRID = {"patience": [3]}  # the tiny backbones have six layers

@@ -21,6 +21,7 @@ from search_spaces import SearchSpace
 from trainables import Departure
 from trainables.configuration import TrainingConfig, list_defaults
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
+from trainables.encoders.architectures import FAMILIES
 from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.method_files import format_error, locate_files
 from trainables.schema import Configuration, Value, from_plain
@@ -117,11 +118,16 @@ def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
         yield "SPACE", f"{field} is in SPACE and in FIXED; allowed: one of the two"
 
 
-def values_of_tasks_are_of_fixed_fields(method: Method) -> Iterator[Fault]:
-    """Check that FIXED_BY_TASK names only known tasks, and only fields that are also in FIXED."""
-    yield from _find_unknown("FIXED_BY_TASK", method.space.fixed_by_task, trainable_tasks())
-    for task, fields in method.space.fixed_by_task.items():
-        yield from _find_unknown(f"FIXED_BY_TASK[{task!r}]", fields, method.space.fixed)
+def replaced_values_are_of_fixed_fields(method: Method) -> Iterator[Fault]:
+    """Check that FIXED_BY_TASK and FIXED_BY_FAMILY have only known tasks and families, and only fields of FIXED."""
+    space = method.space
+    for name, replaced, menu in (
+        ("FIXED_BY_TASK", space.fixed_by_task, trainable_tasks()),
+        ("FIXED_BY_FAMILY", space.fixed_by_family, FAMILIES),
+    ):
+        yield from _find_unknown(name, replaced, menu)
+        for key, fields in replaced.items():
+            yield from _find_unknown(f"{name}[{key!r}]", fields, space.fixed)
 
 
 def variants_fix_fields(method: Method) -> Iterator[Fault]:
@@ -210,7 +216,7 @@ FIRST: tuple[Rule, ...] = (config_is_a_training_config, every_field_is_tuned_or_
 # Fast, and sufficient for making a plan.
 RULES: tuple[Rule, ...] = (
     *FIRST,
-    values_of_tasks_are_of_fixed_fields,
+    replaced_values_are_of_fixed_fields,
     variants_fix_fields,
     grid_covers_the_ranges,
     published_points_are_whole,

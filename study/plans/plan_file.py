@@ -255,7 +255,8 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
     compared = [arm for arm in later.arms if arm.name in before and (settled is None or arm.name in settled)]
     for arm in compared:
-        for change in compare_arms(before[arm.name], arm):
+        keys = {split_key(key)[1] for plan in (earlier, later) for key in plan.asked.settings}
+        for change in compare_arms(before[arm.name], arm, set_by_hand=keys):
             is_of_data = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
             line = describe_data_change(earlier.asked, later.asked) if is_of_data else change
             arms_by_change.setdefault(line, []).append(arm.name)
@@ -267,13 +268,19 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
     return changed
 
 
-def compare_arms(before: Arm, after: Arm) -> list[str]:
-    """List the differences between two arms, with the earlier and the later value of each."""
+def compare_arms(before: Arm, after: Arm, *, set_by_hand: Collection[str] | None = None) -> list[str]:
+    """List the differences between two arms, with the earlier and the later value of each.
+
+    Args:
+        set_by_hand: the fields in the settings of two plans of one study. If any other value differs, the message
+            names the new default. If None, the arms are of two studies.
+    """
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
     changed = [
         f"{name} {' -> '.join(side.as_option if isinstance(side, Range) else json.dumps(side) for side in pair)}"
         + _explain_exit_setting(name, before, after)
+        + _explain_default(name, before, after, set_by_hand)
         for name, pair in pairs.items()
         if pair[0] != pair[1]
     ]
@@ -287,6 +294,15 @@ def _explain_exit_setting(name: str, before: Arm, after: Arm) -> str:
     sides = (before, after), (after, before)
     is_alone = any(name in one.exit_settings and name in other.fixed and not other.space for one, other in sides)
     return " (an exit setting, which is searched only if another field is tuned)" if is_alone else ""
+
+
+def _explain_default(name: str, before: Arm, after: Arm, set_by_hand: Collection[str] | None) -> str:
+    """Explain how to keep the value of a field whose default has changed since the study; "" for any other field."""
+    is_fixed = name in before.fixed and name in after.fixed and before.backbone == after.backbone
+    if set_by_hand is None or name in set_by_hand or not is_fixed:
+        return ""
+    kept = f"--set {before.method}:{name}={json.dumps(before.fixed[name])}"
+    return f" (a new default; {kept} keeps the study's value)"
 
 
 def list_changes(where: str, before: object, after: object) -> list[str]:

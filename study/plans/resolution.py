@@ -2,14 +2,15 @@
 
 If a field is in several of these layers, the last layer applies:
 
-    fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space
+    fixed fields: FIXED, FIXED_BY_TASK, FIXED_BY_FAMILY, MINI_FIXED, VARIANTS of the method's search space
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
     exit settings: POST_HOC; each search trial evaluates its model with all these values
     all fields: the plan's settings, first for all methods, then for the method, then for the arm (`study.plans.ranges`)
 
 A field fixed by MINI_FIXED, VARIANTS or --set is no longer tuned; a field searched by --search is no longer fixed.
-MINI_* apply only to tiny random backbones. --search-only lists the fields to tune; all others are fixed at a paper's
-value. If only exit settings are left to tune, they are fixed too.
+MINI_* apply only to tiny random backbones, and FIXED_BY_FAMILY only to backbones that are neither tiny nor the method's
+default. --search-only lists the fields to tune; all others are fixed at a paper's value. If only exit settings are left
+to tune, they are fixed too.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     fixed_in_files: Layers[Value] = [
         *space.layers("fixed"),
         (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
-        *(space.layers("mini_fixed") if is_mini else ()),
+        *(space.layers("mini_fixed") if is_mini else _list_family_values(space, backbone.value)),
         (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
     ]
     fixed = merge_layers(fixed_in_files) | fixed_by_hand
@@ -262,6 +263,20 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     for winner in plan.list_firsts(arm):
         _check_range(winner, tuned, arm)
     return Resolution(fixed, tuned, post_hoc, first, backbone, tokenizer)
+
+
+def _list_family_values(space: SearchSpace, backbone: str) -> Layers[Value]:
+    """List the values of FIXED_BY_FAMILY for a backbone; [] for a default backbone, whose values are those of FIXED.
+
+    If the backbone's configuration cannot be read, the list is empty; `_check_backbones` then reports the backbone.
+    """
+    if not space.fixed_by_family or backbone in space.backbone.values():
+        return []
+    try:
+        family = find_family(backbone)
+    except (ValueError, OSError):  # OSError: the hub cannot be reached
+        return []
+    return [(f"{space.file} FIXED_BY_FAMILY[{family!r}]", space.fixed_by_family.get(family, {}))]
 
 
 def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str:

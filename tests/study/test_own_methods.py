@@ -112,6 +112,10 @@ MISTAKES = {
         changed("entropy_space.py", "FIXED = paper.FIXED", "FIXED_BY_TASKS = {}\nFIXED = paper.FIXED"),
         "{0}/entropy_space.py:8: FIXED_BY_TASKS has no effect in a search space; did you mean FIXED_BY_TASK?",
     ),
+    "family": (
+        changed("entropy_space.py", "FIXED = paper.FIXED", "FIXED_BY_FAMILY = {'brt': {}}\nFIXED = paper.FIXED"),
+        "{0}/entropy_space.py:8: FIXED_BY_FAMILY has 'brt'; allowed: albert, bert, ",
+    ),
     "value": (
         changed("entropy_space.py", "[0.1, 0.3, 0.5]", "[0.1, 0.3, 5.0]"),
         "{0}/entropy_space.py:9: PAPER_GRID has threshold 5.0, which is outside of FloatDistribution(",

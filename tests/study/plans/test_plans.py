@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from helpers.departures import join_departures
+from helpers.launched_studies import mini_plan
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch, launch_options, profiles
 from study.facts.events import AshaDecided
+from study.plans import resolution
 from study.plans.departures import describe_departures, does_hold
 from study.plans.plan import EarlyStopping, Plan
+from study.plans.plan_file import compare_plans
 from study.plans.resolution import explain, resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
 from trainables import Departure
+
+
+def raising(error):
+    def function(*_):
+        raise error
+
+    return function
 
 
 def plan_from(*arguments: str) -> Plan:
@@ -51,6 +63,47 @@ def test_a_variant_is_an_arm_with_its_own_fields_beside_its_method():
     assert {method: found[method].fixed.get("num_lambda_layers") for method in found}["palbert"] is None
     assert found["palbert:c"].fixed["num_lambda_layers"].value == 3
     assert found["palbert:c"].fixed["num_lambda_layers"].origin == "search_spaces/palbert.py VARIANTS['c']"
+
+
+@pytest.mark.parametrize(
+    ("method", "family", "dropout"),
+    [
+        *(("pabee", "bert", 0.1), ("pabee", "albert", 0.0), ("pabee", "electra", 0.0)),
+        *(("deebert", "bert", 0.1), ("deebert", "roberta", 0.1), ("berxit", "bert", 0.1), ("berxit", "roberta", 0.1)),
+        *(("albert", "bert", 0.0), ("palbert", "bert", 0.0), ("pondernet", "roberta", 0.0)),  # --hidden-dropout-prob 0
+    ],
+)
+def test_dropout_depends_on_the_family_as_in_the_original(method, family, dropout, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    plan = plan_from("--profile", "paper", "--method", method, "--backbone", str(tmp_path))
+    found = resolve_configuration(plan, method, "rte").fixed["hidden_dropout"]
+    origin = f"FIXED_BY_FAMILY[{family!r}]" if dropout else "FIXED"
+    assert (found.value, found.origin) == (dropout, f"search_spaces/{method}.py {origin}")
+    by_hand = plan_from("--profile", "paper", "--backbone", str(tmp_path), "--set", "hidden_dropout=0.2")
+    assert resolve_configuration(by_hand, method, "rte").fixed["hidden_dropout"].value == 0.2
+
+
+@pytest.mark.parametrize("method", ["pabee", "deebert", "berxit"])
+def test_values_of_a_family_replace_none_on_default_and_tiny_backbones(method):
+    for options in ([], ["--backbone", "mini-bert"]):
+        plan = plan_from("--profile", "paper", *options)
+        assert resolve_configuration(plan, method, "rte").fixed["hidden_dropout"].value == 0.0
+
+
+def test_an_unreachable_hub_leaves_the_values_of_the_family_out(monkeypatch):
+    monkeypatch.setattr(resolution, "find_family", raising(OSError("no connection")))
+    plan = plan_from("--profile", "paper", "--backbone", "google-bert/bert-base-uncased")
+    assert resolve_configuration(plan, "pabee", "rte").fixed["hidden_dropout"].value == 0.0
+
+
+def test_a_changed_default_is_refused_with_the_option_that_keeps_the_value():
+    earlier = mini_plan(methods=("pabee",), tasks=("rte",))
+    (arm,) = earlier.arms
+    later = replace(earlier, arms=(replace(arm, fixed={**arm.fixed, "hidden_dropout": 0.1}),))
+    advice = "--set pabee:hidden_dropout=0.0 keeps the study's value"
+    assert compare_plans(earlier, later) == [f"hidden_dropout 0.0 -> 0.1 (a new default; {advice})"]
+    by_hand = replace(later, asked=replace(later.asked, settings={"hidden_dropout": 0.1}))
+    assert compare_plans(earlier, by_hand) == ["hidden_dropout 0.0 -> 0.1"]
 
 
 @pytest.mark.parametrize(
