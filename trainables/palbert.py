@@ -27,6 +27,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("input of Λ", "h_i in the paper", "pooled [CLS] with dropout, and zeros for h_0, as in the code"),
     ("num_lambda_layers", "a 3-layer MLP in the paper", "three tanh layers and an output layer, as in the code"),
     ("num_lambda_layers of a linear Λ", "1", "0"),
+    ("kind of weight_decay", "L2 within Adam, also of biases and norms", "decoupled, not of biases and norms"),
     ("epochs", "no limit in the paper", "at most 25, as in the code"),
     ("searched fields", "only those of its grid", "also β, prior λ and Λ's architecture"),
     ("mean number of layers on MNLI", "over the mismatched dev set", "over both dev sets"),

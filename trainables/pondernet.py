@@ -25,6 +25,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("Λ", "num_lambda_layers 1 with lambda_layer_arch linear (PALBERT)", "one linear layer"),
     ("input of Λ", "the step's state", "pooled [CLS] with dropout, as in PALBERT's code"),
     ("precision", "mixed in PALBERT's code (--fp16 in its README)", "float32, including λ and the KL term"),
+    ("kind of weight_decay", "L2 within Adam in PALBERT's code, also of biases", "decoupled, not of biases and norms"),
     ("metrics", "each at its own best epoch in PALBERT's code", "all at the selected epoch"),
     ("draws per exit", "1", "1; on tiny backbones the mean of 5"),
     ("searched fields", "only those of PALBERT's grid", "also β and prior λ"),
