@@ -1,4 +1,4 @@
-"""ShareBERT search space: empty, because jchenghu/sharebert's README (at 6530e06) has one command for all eight tasks.
+"""ShareBERT search space: empty, because jchenghu/sharebert's README (at e54fe72) has one command for all eight tasks.
 
 Values that the command does not set are the defaults of the `transformers` trainer (Adam's epsilon, a decay power of 1)
 and of pretraining/modeling.py (dropout).

@@ -1,4 +1,4 @@
-"""Masked language modelling as in ShareBERT (README of jchenghu/sharebert at 6530e06), with segments of 128 tokens."""
+"""Masked language modelling as in ShareBERT (README of jchenghu/sharebert at e54fe72), with segments of 128 tokens."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """ShareBERT written down a second time, as plainly as possible: one matrix W, its slices by hand, the original's names.
 
-Makes reference cases in the format of `helpers.reference_cases`. Facts: jchenghu/sharebert at 6530e06, modeling.py.
+Makes reference cases in the format of `helpers.reference_cases`. Facts: jchenghu/sharebert at e54fe72, modeling.py.
 """
 
 import json

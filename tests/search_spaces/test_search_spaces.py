@@ -112,7 +112,7 @@ def test_alectra_small_s_first_points_are_the_readme_s():
 
 
 def test_sharebert_is_fine_tuned_by_the_one_command_of_its_readme():
-    """jchenghu/sharebert at 6530e06, README.md."""
+    """jchenghu/sharebert at e54fe72, README.md."""
     space = search_spaces.load("sharebert")
     command = {
         "learning_rate": 5e-5,

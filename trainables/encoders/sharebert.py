@@ -1,6 +1,6 @@
 """ShareBERT (AAAI 2024, 29781): a BERT whose weight matrices are all cut out of one matrix W.
 
-The original code is jchenghu/sharebert at 6530e06 (pretraining/modeling.py). W = E A + b has shape (vocabulary,
+The original code is jchenghu/sharebert at e54fe72 (pretraining/modeling.py). W = E A + b has shape (vocabulary,
 hidden). E are the word embeddings (vocabulary, factor); A and b are the linear map `factor_linear_all`. The matrices
 take their columns from W one after the other, beginning at its right edge. A matrix of P weights takes
 ceil(P / vocabulary) columns, reads them row by row and keeps the first P numbers. All layers share the matrices, but
