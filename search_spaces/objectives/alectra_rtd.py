@@ -65,6 +65,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32, "generator_intermediate_size": 64},
         "departures": (
             ("encoders of the reported model", "separate (tied by its script's default)", "tied"),
+            ("updates of the shared layers", "two per step: its optimiser lists them twice", "one per step"),
             _OF_VARIANTS,
             ("heads of the discriminator", "the generator's 1; 4 in its configuration", "4"),
             ("tied embeddings", "cloned: 8,767,420 parameters", "tied: 4,843,964 parameters"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from trainables.corpora.pretraining_batches import IGNORED
 from trainables.encoders.loading import encoder_configuration
 from trainables.models import pretraining_models
 from trainables.models.pretraining_models import filled, predict_masked
+from trainables.runs.optimiser import decay_groups
 
 SIZES = {
     "vocab_size": VOCABULARY,
@@ -177,6 +180,15 @@ def test_pretraining_models_have_the_published_sizes() -> None:
     }
 
 
+def test_tied_layers_are_listed_twice_in_the_original_and_once_here() -> None:
+    """shoarora/lmtuners at 86f31ba, discriminative_lm.py: the generator's parameters, then the discriminator's."""
+    model = model_of("alectra-rtd:tied-encoders")
+    theirs = Counter(id(weight) for part in (model.generator, model.discriminator) for weight in part.parameters())
+    ours = Counter(id(weight) for group in decay_groups(model, 0.01) for weight in group["params"])
+    tied = {id(weight) for weight in model.discriminator.albert.encoder.albert_layer_groups.parameters()}
+    assert {theirs[weight] for weight in tied} == {2} and {*ours.values()} == {1} and tied <= ours.keys()
+
+
 @pytest.mark.parametrize("name", TWO_CLASSES)
 def test_departures_count_what_is_tied_and_what_the_original_clones(name: str) -> None:
     recipe = recipes.load(name)
@@ -228,6 +240,7 @@ def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None
         ("albert-mlm", "from 97.5 % of it", {"schedule": "linear", "warmup_steps": 3_125, "steps": 125_000}),
         ("alectra-rtd", "two random lines: of one document", {"packing": "random_lines"}),
         ("alectra-rtd:tied-encoders", "heads of the discriminator: 4", {"generator_heads": 1}),
+        ("alectra-rtd:tied-encoders", "updates of the shared layers: one per step", {"tie_encoder": True}),
         ("electra-rtd", "a line after the second segment: stays in the second", {"packing": "electra"}),
         ("mlm", "example: running text, cut every 126 tokens", {"packing": "full", "max_length": 128}),
         ("mlm:bert-small", "two random lines: of one document", {"packing": "random_lines", "masking": "bernoulli"}),
