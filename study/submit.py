@@ -1,7 +1,8 @@
 """Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
 For each task, the final run (confirm trial) with the best dev score predicts the test set. The PALBERT paper
-chooses models in the same way (section 4). The MNLI model also predicts the diagnostic set AX.
+chooses models in the same way (section 4). The MNLI model also predicts the diagnostic set AX. --all-seeds writes one
+submission per seed, as sub_zipper.py of tinkoff-ai/palbert does.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from study.predict import INFERENCE_BATCH, label_text, list_best_records, with_c
 from study.storage.addresses import check_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_atomically
+from trainables.configuration import Count
 from trainables.data.glue import classify_data, load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
@@ -68,24 +70,44 @@ class Options(Typed, frozen=True, kw_only=True):
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
     data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
     any_length: Annotated[bool, option("accept test sets with an unofficial number of rows")] = False
+    seed: Annotated[Count | None, option("use the models of this seed; default: the best seed of each task", "K")] = (
+        None
+    )
+    all_seeds: Annotated[bool, option("write one zip file for each seed, such as submission-42.zip")] = False
     out: Annotated[str | None, option("zip file to write; default: submission.zip in the study's folder", "FILE")] = (
         None
     )
 
 
 def run(options: Options) -> int:
-    """Write the submission and return 0; raise ValueError if it cannot be written."""
+    """Write the submissions and return 0; raise ValueError if one cannot be written."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
-    best = choose_models(compute_progress(plan, read_facts(folder)), options.method, folder)
-    if not best.keys() & {file.predicted_by for file in FILES}:
-        raise ValueError(f"{folder} has models only for {', '.join(best)}; the GLUE server scores only GLUE tasks")
-    out = Path(options.out) if options.out else folder / "submission.zip"
-    check_file("--out", out)
-    data = options.data or plan.asked.data
-    check_rows(data, studied=best, any_length=options.any_length)
-    for record in best.values():
-        include_for(record.method, plan.asked, options.include)
+    progress = compute_progress(plan, read_facts(folder))
+    if options.seed is not None and options.all_seeds:
+        raise ValueError("--seed and --all-seeds exclude each other; leave one of them out")
+    seeds = list_seeds(progress, options.method) if options.all_seeds else [options.seed]
+    chosen = [choose_models(progress, options.method, folder, seed=seed) for seed in seeds]
+    data, name = options.data or plan.asked.data, Path(options.out) if options.out else folder / "submission.zip"
+    outs = [name.with_stem(f"{name.stem}-{seed}") if options.all_seeds else name for seed in seeds]
+    for best, out in zip(chosen, outs, strict=True):
+        if not best.keys() & {file.predicted_by for file in FILES}:
+            raise ValueError(f"{folder} has models only for {', '.join(best)}; the GLUE server scores only GLUE tasks")
+        check_file("--out", out)
+    check_rows(data, studied={task for best in chosen for task in best}, any_length=options.any_length)
+    for best in chosen:
+        for record in best.values():
+            include_for(record.method, plan.asked, options.include)
+    for best, out in zip(chosen, outs, strict=True):
+        _write_submission(out, best, data)
+        if classify_data(data) == "mini":
+            print(f"warning: {out} is for generated tasks, which the GLUE server does not score", file=sys.stderr)
+        elif classify_data(plan.asked.data) == "mini":
+            print(f"warning: {out} has predictions of models that were trained on generated sentences", file=sys.stderr)
+    return 0
+
+
+def _write_submission(out: Path, best: Mapping[str, Record], data: str) -> None:
     with ExitStack() as stack:  # a model under a URI is copied once, although MNLI's model predicts three files
         models = {
             task: stack.enter_context(local_model(record.model or "", record.model_digest))
@@ -94,11 +116,6 @@ def run(options: Options) -> int:
         texts = {file.name: _format_file(file, best, models, data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
     print(f"wrote {out}")
-    if classify_data(data) == "mini":
-        print(f"warning: {out} is for generated tasks, which the GLUE server does not score", file=sys.stderr)
-    elif classify_data(plan.asked.data) == "mini":
-        print(f"warning: {out} has predictions of models that were trained on generated sentences", file=sys.stderr)
-    return 0
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
@@ -122,25 +139,51 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
             )
 
 
-def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> dict[str, Record]:
+def choose_models(
+    progress: StudyProgress, method: str | None, folder: Path, *, seed: int | None = None
+) -> dict[str, Record]:
     """Return the record of the confirm trial with the highest dev score, for each task.
 
     If scores are equal, the trial with the lowest seed is chosen.
 
     Args:
         method: method of the models; may be None if only one method has models.
+        seed: seed of the models; None chooses the best seed of each task.
 
     Raises:
-        ValueError: if no confirm trial is completed, `method` is missing or unknown, or a model no longer exists.
+        ValueError: if no confirm trial is completed, `method` is missing or unknown, no confirm trial has the seed, or
+            a model no longer exists.
     """
-    records = list_best_records(progress)
-    methods = sorted({record.method for record in records})
+    method = _choose_method(progress, method)
+    if seed is None:
+        records = [record for record in list_best_records(progress) if record.method == method]
+    elif not (records := [record for record in _list_confirmed(progress, method) if record.seed == seed]):
+        seeds = ", ".join(map(str, list_seeds(progress, method)))
+        raise ValueError(
+            f"--seed is {seed}, but no completed confirm trial of {method} has this seed; allowed: {seeds}"
+        )
+    return {record.task: with_current_model_address(record, folder) for record in records}
+
+
+def list_seeds(progress: StudyProgress, method: str | None) -> list[int]:
+    """List the seeds of the method's completed confirm trials; the arguments are those of `choose_models`."""
+    return sorted({record.seed for record in _list_confirmed(progress, _choose_method(progress, method))})
+
+
+def _list_confirmed(progress: StudyProgress, method: str) -> list[Record]:
+    """List the method's completed confirm trials. Arms that repeat a search are left out."""
+    arms = [arm for arm in progress.arms if arm.arm.method == method and not arm.arm.repeat]
+    return [record for arm in arms for record in arm.confirmed]
+
+
+def _choose_method(progress: StudyProgress, method: str | None) -> str:
+    """Resolve --method; raise ValueError if it is unknown, or missing although several methods have models."""
+    methods = sorted({record.method for record in list_best_records(progress)})
     if method is None and len(methods) > 1:
         raise ValueError(f"the study has several methods; choose one with --method: {', '.join(methods)}")
-    method = resolve_name(
+    return resolve_name(
         method or methods[0], methods, what="method with completed confirm trials", known=trainables.list_methods()
     )
-    return {record.task: with_current_model_address(record, folder) for record in records if record.method == method}
 
 
 def _format_file(file: SubmissionFile, best: Mapping[str, Record], models: Mapping[str, Path], data: str) -> str:

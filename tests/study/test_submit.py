@@ -214,6 +214,30 @@ def test_same_study_gives_the_same_bytes(study):
     assert (study / "submission.zip").read_bytes() == first
 
 
+def test_all_seeds_are_one_file_each_as_in_the_original(study, models, capsys):
+    """tinkoff-ai/palbert at 52a79af, src/sub_zipper.py: METHOD_SEED.zip."""
+    write(study, arm("albert", "rte", [0.5, 0.7, None], model=models["rte"]))
+    assert main([str(study), "--all-seeds"]) == 0
+    printed = capsys.readouterr().out
+    assert sorted(path.name for path in study.glob("*.zip")) == ["submission-42.zip", "submission-43.zip"]
+    for seed, score in ((42, "50.0"), (43, "70.0")):
+        assert f"RTE.tsv: albert, seed {seed}, dev score {score}" in printed
+        with zipfile.ZipFile(study / f"submission-{seed}.zip") as archive:
+            assert len(archive.namelist()) == 11
+
+
+def test_a_seed_is_chosen(study, models, capsys):
+    write(study, arm("albert", "rte", [0.5, 0.7], model=models["rte"]))
+    submitted(study, "--seed", "42")
+    assert "RTE.tsv: albert, seed 42, dev score 50.0" in capsys.readouterr().out
+    for options, message in (
+        (["--seed", "41"], "--seed is 41, but no completed confirm trial of albert has this seed; allowed: 42, 43"),
+        (["--seed", "42", "--all-seeds"], "--seed and --all-seeds exclude each other; leave one of them out"),
+    ):
+        assert main([str(study), *options]) == 2
+        assert capsys.readouterr().err == f"study.submit: {message}\n"
+
+
 def test_several_methods_need_a_choice(study, models, capsys):
     write(study, [row for method in ("albert", "palbert") for row in arm(method, "rte", [0.7], model=models["rte"])])
     assert main([str(study)]) == 2
