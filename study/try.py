@@ -47,6 +47,7 @@ class Options(Typed, frozen=True, kw_only=True):
     method: Annotated[str, argument("METHOD", "a method, or a variant such as palbert:a")]
     task: Annotated[str, option("the task to train on", "NAME")]
     settings: Annotated[list[str], option("set a field to another value", "[SCOPE:]FIELD=VALUE", flag="--set")] = []
+    epochs: Annotated[AtLeastOne | None, option("epochs of training; same as --set epochs=N", "N")] = None
     limit: Annotated[
         AtLeastOne | None, option("use only N evenly spaced rows of each split; default: all rows", "N")
     ] = None

@@ -49,6 +49,11 @@ def mini_plan_of(method: str) -> Plan:
     return Plan(**{name: getattr(MINI, name) for name in Plan.__struct_fields__} | {"methods": (method,)})
 
 
+def test_epochs_are_those_of_the_option() -> None:
+    spec, values, _ = trying.resolve_spec(options(epochs=2))
+    assert spec.config["epochs"] == 2 and values["epochs"].origin == "--set epochs"
+
+
 def test_values_are_those_of_a_study_and_the_paper_s_where_it_searches():
     spec, values, _ = trying.resolve_spec(options(settings=["beta=0.3"]))
     arm = resolve(mini_plan_of("palbert")).arm("palbert/sst2")  # whose values are the same on tiny backbones
