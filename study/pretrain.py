@@ -134,10 +134,12 @@ def resolve(options: Options) -> Request:
         backbones.check_spelling(options.tokenizer, kind="tokenizer")
     backbone, tokenizer = choose_backbone(recipe, kind, backbone=options.backbone, tokenizer=options.tokenizer)
     attention = {} if options.attention is None else ATTENTION[options.attention]
+    mini = recipe.mini_fixed if is_tiny(backbone.value) else {}
+    _check_warmup(settings, {**recipe.fixed, **mini})
     fields = merge_layers(
         [
             (f"{recipe.file} FIXED", recipe.fixed),
-            (f"{recipe.file} MINI_FIXED", recipe.mini_fixed if is_tiny(backbone.value) else {}),
+            (f"{recipe.file} MINI_FIXED", mini),
             ("--attention", attention),
             ("--set", settings),
         ]
@@ -151,6 +153,24 @@ def resolve(options: Options) -> Request:
         backbone=backbone,
         tokenizer=tokenizer,
     )
+
+
+def _check_warmup(settings: Configuration, recipe: Configuration) -> None:
+    """Check that --set steps leaves steps after the recipe's warm-up.
+
+    Args:
+        recipe: the values of the fields without the settings.
+
+    Raises:
+        ValueError: if none are left; the message advises a warm-up with the recipe's share of the steps.
+    """
+    steps, warmup, whole = settings.get("steps"), recipe["warmup_steps"], recipe["steps"]
+    assert isinstance(warmup, int) and isinstance(whole, int), "recipes have whole numbers of steps"
+    if "warmup_steps" not in settings and isinstance(steps, int) and 0 < steps <= warmup:
+        raise ValueError(
+            f"--set steps={steps} ends within the recipe's warm-up (warmup_steps {warmup:,} of {whole:,} steps); add "
+            f"--set warmup_steps={steps * warmup // whole}, the same share of the steps"
+        )
 
 
 def prepare(

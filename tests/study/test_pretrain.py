@@ -59,6 +59,15 @@ def refused(capsys, *arguments: str) -> str:
         (["alectra-rtd", "--set", "generator_type=bert"], "did you mean generator_family?"),
         (["mlm", "--set", "depth"], "--set is 'depth'; allowed: FIELD=VALUE"),
         (["mlm", "--set", "steps=1", "--set", "steps=2"], "--set steps is given twice; allowed: once"),
+        (
+            ["mlm", "--set", "steps=50"],
+            "--set steps=50 ends within the recipe's warm-up (warmup_steps 100 of 2,000 steps); "
+            "add --set warmup_steps=2, the same share of the steps",
+        ),
+        (
+            ["mlm", "--set", "steps=50", "--set", "warmup_steps=60"],
+            "mlm: warmup_steps is 60; allowed: fewer than steps (50)",
+        ),
         (["mlm", "--set", "steps=0"], "mlm: steps is 0; allowed: a whole number >= 1"),
         (["mlm", "--set", "steps=1.5"], "mlm: steps is 1.5; allowed: a whole number"),
         (["mlm", "--set", "steps=many"], "mlm: steps is 'many'; allowed: a whole number"),
