@@ -1,6 +1,7 @@
 """Check that this machine, or every node of a Ray cluster, is ready for a study: `python -m study.doctor`.
 
 Checks Ray, code, clocks, GPUs, data, storage and tracking, and prints a remedy for each fault.
+With --cluster, it only checks that a file such as cluster.yaml has no unfilled fields, before anything is started.
 The exit status is 0 if everything is ready, 1 if there are faults, and 2 if an option is invalid.
 """
 
@@ -38,6 +39,7 @@ from trainables.data import glue
 from trainables.schema import Typed
 
 SHOWN = ("python", "ray", "torch", "transformers", "datasets", "optuna")
+UNFILLED = "FILL_IN"  # in cluster.yaml and kubernetes/*.yaml, what the user has to replace
 LITTLE_SPACE_GB = 10.0
 NODE_SECONDS = 180.0  # a node may have to import torch from a slow disk
 CLOCK_SECONDS = 60.0  # largest clock error that logs, tokens and signed requests tolerate
@@ -49,6 +51,9 @@ class Options(Typed, frozen=True, kw_only=True):
     address: Annotated[str | None, option("Ray cluster to check; default: RAY_ADDRESS, or else this machine")] = field(
         default_factory=read_cluster_address
     )
+    cluster: Annotated[
+        str | None, option("only name the unfilled fields of this file, such as cluster.yaml", "FILE")
+    ] = None
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
     storage: Annotated[
         str, option("where studies will be stored (--storage or --out of a launch); default: runs", "PATH_OR_URI")
@@ -196,6 +201,39 @@ def check_tracking(uri: str) -> Finding:
     return Finding("tracking", f"{masked(uri)} has {counted(count, 'experiment')}")
 
 
+def check_cluster_file(path: Path) -> Iterator[Finding]:
+    """Find the fields of cluster.yaml, or of another YAML file, that still contain `FILL_IN`.
+
+    Raises:
+        ValueError: if the file cannot be read, or is not YAML.
+    """
+    import yaml
+
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ValueError(f"--cluster {path} cannot be read: {error.strerror}; allowed: a file of `ray up`") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"--cluster {path} is not YAML: {' '.join(str(error).split())}") from None
+    found = list(dict.fromkeys(field for content in documents for field in _find_unfilled(content, "")))
+    for name in found:
+        yield Finding(str(path), f"{name} contains {UNFILLED}: replace it; the file's comments explain the value", True)
+    if not found:
+        yield Finding(str(path), "no field is unfilled")
+
+
+def _find_unfilled(content: object, name: str) -> Iterator[str]:
+    """Yield the name of each text that contains `UNFILLED`, such as `provider.region` or `setup_commands[0]`."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from _find_unfilled(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(content, list):
+        for place, value in enumerate(content):
+            yield from _find_unfilled(value, f"{name}[{place}]")
+    elif isinstance(content, str) and UNFILLED in content:
+        yield name
+
+
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
     """Connect to the Ray cluster at `address` and check every node. If `address` is None, start Ray on this machine.
 
@@ -297,7 +335,11 @@ def run(options: Options) -> int:
     if options.address is not None:
         check_address(options.address)
     tracking = None if options.tracking_uri is None else check_tracking_address(options.tracking_uri)
-    for finding in _check_all(options, resolve_storage_address(options.storage), tracking):
+    if options.cluster is not None:
+        findings = check_cluster_file(Path(options.cluster))
+    else:
+        findings = _check_all(options, resolve_storage_address(options.storage), tracking)
+    for finding in findings:
         faults += finding.is_fault
         print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
     print("ready" if not faults else counted(faults, "fault"))

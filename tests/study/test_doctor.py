@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.places import ROOT
 
 from study import doctor
 from study.doctor import Finding
@@ -117,3 +118,49 @@ def test_a_cluster_that_is_not_there_is_one_fault(tmp_path: Path, capsys: pytest
     assert doctor.main(["--address", f"127.0.0.1:{free_port()}", "--storage", str(tmp_path)]) == 1
     answer = capsys.readouterr().out
     assert answer.count("FAULT") == 1 and "ray status" in answer
+
+
+@pytest.mark.parametrize(
+    ("file", "fields"),
+    [
+        (
+            "cluster.yaml",
+            [
+                "provider.region",
+                "available_node_types.head.node_config.ImageId",
+                "available_node_types.gpu_worker.node_config.ImageId",
+                "initialization_commands[2]",
+            ],
+        ),
+        (
+            "kubernetes/results.yaml",
+            ["spec.containers[0].image", "spec.volumes[0].persistentVolumeClaim.claimName"],
+        ),
+    ],
+)
+def test_unfilled_fields_of_a_cluster_are_named(
+    file: str, fields: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "check_cluster", lambda *_, **__: pytest.fail("Ray was started"))
+    assert doctor.main(["--cluster", str(ROOT / file)]) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [re.findall(r": (\S+) contains FILL_IN", line) for line in lines] == [[field] for field in fields]
+    assert last == f"{len(fields)} faults"
+    filled = tmp_path / "filled.yaml"
+    filled.write_text((ROOT / file).read_text().replace("FILL_IN", "filled"))
+    assert doctor.main(["--cluster", str(filled)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read: No such file or directory"), ("a: [", "is not YAML: while parsing a flow node")],
+)
+def test_an_unreadable_file_of_a_cluster_is_one_line(
+    content: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    if content is not None:
+        file.write_text(content)
+    assert doctor.main(["--cluster", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"study.doctor: --cluster {file} {message}") and error.count("\n") == 1
