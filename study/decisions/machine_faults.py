@@ -126,7 +126,7 @@ class Faults:
 
     def is_set_aside(self, key: str) -> bool:
         """Check if the trial had too many faults and therefore waits for the next launch."""
-        return self._trials[key].counted_faults > self.max_failures
+        return self._trials[key].counted_faults > self.max_failures and not self._may_be_trials_fault(key)
 
     def is_final(self, key: str, failure: Failure) -> bool:
         """Check if the failure ends the trial.

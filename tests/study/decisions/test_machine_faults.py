@@ -183,6 +183,16 @@ def test_launch_does_not_give_up_before_a_slow_fault_is_counted(failure):
     assert launch.faults.is_final("x", failure)
 
 
+def test_trial_is_not_set_aside_before_its_crash_is_counted():
+    launch = Launch(max_failures=0)
+    launch.faults.add("x", failure_of("crash"), running=1, time=NOW)
+    launch.faults.note_progress("other", "b")
+    assert not launch.faults.is_set_aside("x") and launch.faults.is_final("x", failure_of("crash"))
+    launch.faults.add("x", failure_of("crash", error="another step"), running=1, time=NOW)
+    launch.faults.note_progress("other", "b")
+    assert launch.faults.is_set_aside("x")
+
+
 def test_launch_gives_up_if_crashes_differ_or_were_not_held_against_the_trial():
     here, later = (failure_of("crash", error=f"ended by SIGSEGV in step {step}") for step in (3, 4))
     for failures in ([here, later], [here, here, here]):
