@@ -1,81 +1,59 @@
-"""Summary of a study: which methods are better, by how much and at what cost, with the caveats.
+"""Summary of a study: what each method scores on each task, what its exits gain and cost, and the caveats.
 
-The summary calls a method better or worse only if the difference is significant. The dev table marks such differences
-with ↑ or ↓. With repeated searches, the summary follows the marks of the table `search_repeats` instead.
+The summary marks a difference from the baseline with ↑ or ↓ only if it is significant. With repeated searches, it
+follows the tests of the table `search_repeats`. No number of the summary is an average over tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.layouts import notes
-from analysis.layouts.evidence import Evidence
-from analysis.layouts.paper_tables import explain_means, macro
+from analysis.layouts.cost_tables import ENDS, NO_SETTING, describe_exits, format_relative_time
+from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
+from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
 from analysis.layouts.rendering import markdown_grid, markdown_text
-from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
-from analysis.statistics.comparisons import Comparison, over_tasks
-from analysis.statistics.costs import (
-    Compute,
-    choose_unit,
-    median_over_seeds,
-    relative_time,
-    row_ledger,
-    warn_of_unlike_compute,
-)
-from analysis.statistics.uncertainty import PairedTest
-from analysis.studies.cells import Row, find_repeats
-from study.facts.plain_words import counted
+from analysis.layouts.table import POINTS, TENTHS, Entry, Line, Table
+from analysis.statistics.budgets import MOST_LOST
+from analysis.statistics.comparisons import Comparison
+from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
+from analysis.statistics.samples import PLAIN_METHOD, Place
+from analysis.studies.cells import find_repeats
+from study.facts.plain_words import counted, joined
 from trainables.data.tasks import TASKS
-from trainables.runs.trial import TIMED_BATCHES
 
 NOTHING_MISSING = "Nothing is missing"
 GENERATED = "The tasks are generated (mini-GLUE): the numbers say nothing about GLUE."
 IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that only the report prints
 
 
-def answer(evidence: Evidence, dev: Table) -> str:
-    """Summarise the study on one screen, as Markdown: our scores, the headline, the differences and the caveats."""
-    found = findings(evidence)
-    ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
-    limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor not in IN_THE_REPORT]
+def answer(evidence: Evidence) -> str:
+    """Summarise the study on one screen, as Markdown: a line per method and task, the headline and the caveats."""
+    table = summary_table(evidence)
+    limits = [caveat.text for caveat in caveats(evidence) if caveat.anchor not in IN_THE_REPORT]
     limits = [limit for limit in limits if not limit.startswith(NOTHING_MISSING) and limit != GENERATED]
-    weak = [_as_sentence(note) for note in notes.weak_model_notes(evidence.weak_models)]  # before any number on exits
-    lines = [f"{one.row}: {sentence(one, evidence.baseline, in_short=True)}" for one in found if one.difference]
-    lines = [*weak, *lines, *(limit for limit in limits if limit not in weak)]
-    remarks = [GENERATED] * evidence.on_mini + explain_means(evidence)
-    return "\n\n".join(
-        [
-            f"## {markdown_text(dev.title)}",
-            *[" ".join(remarks)] * bool(remarks),
-            *(markdown_grid(ours, block) for block in ours.parts),
-            markdown_text(headline(evidence, found)),
-            "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n",
-        ]
+    return (
+        "\n\n".join(
+            [
+                f"## {markdown_text(table.title)}",
+                *[GENERATED] * evidence.on_mini,
+                *map(markdown_text, warn_of_weak_models(evidence)),  # before any number on exits
+                markdown_grid(table, table.parts[0]),
+                markdown_text(headline(evidence)),
+                markdown_text(table.caption),
+                *["\n".join(f"- {markdown_text(limit)}" for limit in limits)] * bool(limits),
+            ]
+        )
+        + "\n"
     )
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Results of one method. Every difference is the score of the method minus the score of the baseline."""
-
-    row: str
-    is_baseline: bool
-    medians: dict[str, float]  # by task, if the task has completed final runs
-    macro: float | None
-    compared: list[Comparison]  # the comparisons with the baseline
-    layers: float | None  # layers run per dev example, averaged over the tasks
-    depths: tuple[int, ...]  # how many layers the models have, sorted
-    relative_time: float | None  # time for a single example, divided by the baseline's time
-    compute: str  # total compute, in one unit for all rows; empty if no time was recorded
-    difference: PairedTest | None  # test of the mean difference over the tested tasks
-    is_simultaneous: bool  # whether the interval of `difference` holds jointly with those of other rows
-
-    def marked(self, arrow: str) -> list[str]:
-        """List the titles of the tasks on which the method has this mark (↑ or ↓)."""
-        return [TASKS[one.task].title for one in self.compared if one.arrow == arrow]
+def warn_of_weak_models(evidence: Evidence) -> list[str]:
+    """List in sentences the cells whose models score below plain models even with all layers."""
+    return [_as_sentence(note) for note in notes.weak_model_notes(evidence.weak_models)]
 
 
 @dataclass(frozen=True)
@@ -86,78 +64,108 @@ class Caveat:
     anchor: str
 
 
-def findings(evidence: Evidence) -> list[Finding]:
-    """Collect the results of all rows.
-
-    The baseline is first. Tested rows follow from best to worst, and then untested rows.
-    """
-    means = {label: own.test for label, own in over_tasks(evidence.tested, fewest=1).items()}
-    computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
-    unit = choose_unit(computes.values())
-    spent = {row: "" if own == Compute(0.0, 0.0) else own.describe(unit) for row, own in computes.items()}
-    found = (_finding(evidence, row, means, spent[row.label]) for row in evidence.rows)
-    return sorted(found, key=_place)
-
-
-def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], compute: str) -> Finding:
-    is_baseline = row.label == evidence.baseline
-    compared = [one for one in evidence.tested if one.family == "baseline" and one.row == row.label]
-    compared.sort(key=lambda one: [*TASKS].index(one.task))
-    cells = row.cells.values()
-    layers = [number for cell in cells if (number := median_over_seeds(cell, "mean_layers")) is not None]
-    depths = {int(number) for cell in cells if (number := median_over_seeds(cell, "num_layers")) is not None}
-    return Finding(
-        row=row.label,
-        is_baseline=is_baseline,
-        medians={task: row.cells[task].median for task in TASKS if task in row.cells and row.cells[task].records},
-        macro=macro(row),
-        compared=compared,
-        layers=float(np.mean(layers)) if layers else None,
-        depths=tuple(sorted(depths)),
-        relative_time=None if is_baseline else _relative_time(evidence, row),
-        compute=compute,
-        difference=means.get(row.label),
-        is_simultaneous=len(means) > 1,
+def summary_table(evidence: Evidence) -> Table:
+    """Tabulate each cell's difference from the baseline, gain of exits, fewest layers and time, in this order."""
+    lines = [
+        Line(f"{label}/{cell.task}", _describe_cell(evidence, (label, cell.task))) for label, cell in evidence.cells
+    ]
+    return make_table(
+        evidence,
+        "summary",
+        title="{glue}dev scores{data}, mean over {seeds}",
+        first_column="arm",
+        columns={
+            "score": "score",
+            "difference": f"against {evidence.baseline}",
+            "gain": "gain of exits",
+            "fewest_layers": f"within {100 * MOST_LOST:g} point",
+            "time_ratio": f"time, {' / '.join(map(str, ENDS))}",
+        },
+        lines=lines,
+        caption=" ".join(_explain_summary(evidence, lines)),
+        unit="points; fewest_layers: layers; time_ratio: ratio",
     )
 
 
-def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the row's inference time by the baseline's, summed over the tasks with results of both rows.
+def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
+    """Return the cell's entries in the summary."""
+    cell, sample = evidence.cells_by_place[place], evidence.samples.get(place)
+    if not cell.records:
+        return {"score": Entry()}
+    mean = float(np.mean(sample.scores if sample else cell.scores))
+    entries = {"score": add_seeds(cell, POINTS.entry(mean, mark="°" * (place in evidence.not_above_constant)))}
+    tests = {(one.row, one.task): one for one in _list_tests(evidence)}
+    if place in tests:
+        entries["difference"] = format_test(tests[place].test, mark=tests[place].arrow)
+    elif tests and place[0] != evidence.baseline:
+        entries["difference"] = Entry()
+    if gain := describe_exits(evidence, place).get("gain"):
+        entries["gain"] = gain
+    if saving := evidence.savings.get(place):
+        depth = evidence.exits[place].num_layers
+        layers = None if saving.own is None else float(np.mean(saving.own.mean_layers))
+        text = NO_SETTING if layers is None else f"{TENTHS.text(layers)} of {depth}"
+        entries["fewest_layers"] = Entry.from_text(text)
+    time = format_relative_time(cell, evidence.find_plain(place))
+    return entries | {"time_ratio": Entry.from_text(NO_SETTING) if time is None else time}
 
-    Return None if there are no such tasks, or if a cell was not timed.
-    """
-    others = {cell.task: cell for label, cell in evidence.cells if label == evidence.baseline and cell.records}
-    pairs = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
-    return relative_time(pairs, min(TIMED_BATCHES))
+
+def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
+    """Explain the columns of the summary."""
+    shown = {name for line in lines for name in line.entries}
+    if "difference" in shown:
+        means = " (over all searches)" * bool(evidence.comparisons_of_methods)
+        yield (
+            f"Against {evidence.baseline}: the difference of the mean scores{means}, in points, with its 95 % "
+            "interval; ↑ and ↓ mark differences that are significant after Holm's correction for all of them."
+        )
+    if chosen := [row.label for row in evidence.rows if is_chosen_on_these_rows(evidence, row)]:
+        yield (
+            f"{ON_THESE_ROWS.capitalize()} ({joined(chosen)}): each trial kept the epoch that scored best on the same dev "
+            "examples, so new data give lower scores."
+        )
+    if "gain" in shown:
+        yield (
+            "Gain of exits: the score minus that of tossing a coin between two fixed layers of the same models, for "
+            "equal mean layers; if its interval does not lie above 0, the exits are not shown to tell easy examples "
+            "from hard ones."
+        )
+    if "fewest_layers" in shown:
+        references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
+        yield (
+            f"Within {100 * MOST_LOST:g} point: the fewest mean layers at which the method's own exit rule loses at "
+            f"most {100 * MOST_LOST:g} point against {references}."
+        )
+    if any(line.entries["time_ratio"].text != NO_SETTING for line in lines if "time_ratio" in line.entries):
+        sizes = joined([str(size) for size in ENDS])
+        yield f"Time per example, divided by that of {PLAIN_METHOD}, which has no exits, in batches of {sizes}."
 
 
-def _place(finding: Finding) -> tuple[int, float]:
-    if finding.is_baseline:
-        return 0, 0.0
-    return (1, -finding.difference.difference) if finding.difference else (2, 0.0)
+def _list_tests(evidence: Evidence) -> list[Comparison]:
+    """List the tests against the baseline."""
+    return [one for one in evidence.tested if one.family == "baseline"]
 
 
-def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
+def headline(evidence: Evidence) -> str:
     """State which methods are significantly better or worse than the baseline, or why no method is tested."""
-    baseline = evidence.baseline
-    if len(found) == 1:
-        return f"The only method is {found[0].row}, so there is nothing to compare it with."
+    baseline, rows = evidence.baseline, [row.label for row in evidence.rows]
+    if len(rows) == 1:
+        return f"The only method is {rows[0]}, so there is nothing to compare it with."
     if baseline is None:
         return f"No method is tested: {notes.why_no_baseline(evidence.rows)}."
-    tested = [finding for finding in found if finding.compared]
-    if not tested:
+    tests = _list_tests(evidence)
+    if not tests:
         needed = "two comparable rows that have predictions of at least two seeds each"
         return f"No method is tested against {baseline}: a test needs {needed}."
     parts = []
     for word, arrow in (("Better", "↑"), ("Worse", "↓")):
         marked = [
-            f"{one.row} on {len(titles)} of {counted(len(one.compared), 'task')}"
-            for one in tested
-            if (titles := one.marked(arrow))
+            f"{row} on {joined([TASKS[one.task].title for one in found])}"
+            for row in rows
+            if (found := [one for one in tests if one.row == row and one.arrow == arrow])
         ]
-        parts += [f"{word} than {baseline} ({arrow}): {', '.join(marked)}."] * bool(marked)
-    number = sum(len(finding.compared) for finding in tested)
-    where = "the one comparison" if number == 1 else f"any of {number} comparisons"
+        parts += [f"{word} than {baseline} ({arrow}): {'; '.join(marked)}."] * bool(marked)
+    where = "the one comparison" if len(tests) == 1 else f"any of {len(tests)} comparisons"
     words = " ".join(parts) or f"No difference from {baseline} was found in {where}."
     if not evidence.comparisons_of_methods:
         return words
@@ -166,80 +174,15 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
     return f"{words} These tests compare the methods: each method was searched {times} times (table search_repeats)."
 
 
-def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe the method's difference from the baseline, its significance, and the number of layers run.
+def caveats(evidence: Evidence) -> list[Caveat]:
+    """List the caveats about cells, searches, missing tests, data, compute, and departures from the papers.
 
-    Without `in_short`, also describe the power of the tests and the compute.
+    `warn_of_weak_models` lists the weak models.
     """
-    compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
-    parts = [_describe_difference(finding, baseline, in_short=in_short), _describe_layers(finding, baseline), compute]
-    return "; ".join(part for part in parts if part) + "."
-
-
-def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bool) -> str:
-    test, number = finding.difference, len(finding.compared)
-    if test is None:
-        scores = [f"{TASKS[task].title} {POINTS.text(median)}" for task, median in finding.medians.items()]
-        result = (
-            f"macro {POINTS.text(finding.macro)}" if finding.macro is not None else ", ".join(scores) or "no number"
-        )
-        untested = f"; not tested against {baseline}" if baseline and scores else ""
-        return f"the baseline, {result}" if finding.is_baseline else result + untested
-    difference, low, high = map(DIFFERENCE.text, (test.difference, test.low, test.high))
-    where = f", averaged over {number} tasks" if number > 1 else f" on {TASKS[finding.compared[0].task].title}"
-    marked = [
-        f"significantly {word} on {len(tasks)} of {number} tasks ({', '.join(tasks)})"
-        if number > 1
-        else "a significant difference"
-        for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
-        if tasks
-    ]
-    result = " and ".join(marked) or f"no difference was found{_describe_power(finding.compared, in_short=in_short)}"
-    interval = f"{'simultaneous ' * finding.is_simultaneous}95 % interval {low} to {high}"
-    return f"{difference} points relative to {baseline}{where} ({interval}), {result}"
-
-
-def _describe_power(compared: Sequence[Comparison], *, in_short: bool) -> str:
-    """Describe in parentheses what would have been found, at least and at most, among the tasks.
-
-    With `in_short`, return an empty text unless nothing could have been found.
-    """
-    if all(one.test.standard_error == 0 for one in compared):
-        return " (the detectable difference is unknown: all scores are equal)" * (not in_short)
-    missed = {one.task: one.missed_difference for one in compared if one.missed_difference is not None}
-    by_size = sorted((task for task in missed if notes.format_detectable(missed[task])), key=missed.__getitem__)
-    if not missed or (in_short and by_size):
-        return ""
-    between = by_size[1:-1]
-    return f" ({notes.describe_detectable({task: missed[task] for task in missed if task not in between})})"
-
-
-def _describe_layers(finding: Finding, baseline: str | None) -> str:
-    if finding.layers is None or not finding.depths:
-        return ""
-    depth = " to ".join(dict.fromkeys(str(end) for end in (finding.depths[0], finding.depths[-1])))
-    runs_all = len(finding.depths) == 1 and HUNDREDTHS.text(finding.layers) == HUNDREDTHS.text(finding.depths[0])
-    layers = f"runs all {depth} layers"
-    if not runs_all:
-        layers = f"runs {HUNDREDTHS.text(finding.layers)} of {depth} layers on average"
-    if finding.relative_time is None:
-        return layers
-    return f"{layers}; a single example takes {HUNDREDTHS.text(finding.relative_time)} times {baseline}'s time"
-
-
-def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
-    """List the caveats about cells, searches, missing tests, data, compute, and departures from the papers."""
     lines = [Caveat(GENERATED, "protocol")] * evidence.on_mini
     lines += [Caveat(_as_sentence(note), "table-dev") for note in evidence.limits]
     lines.append(Caveat(completeness(evidence), "table-dev"))
-    untested = [
-        f"{one.row} on {TASKS[task].title}"
-        for one in found
-        for task in one.medians
-        if one.compared and task not in {own.task for own in one.compared}
-        if evidence.are_comparable(one.row, str(evidence.baseline), task)
-    ]
-    if untested:
+    if untested := _list_untested(evidence):
         needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
         text = f"Not tested against {evidence.baseline}, because {needed} are missing: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
@@ -252,6 +195,17 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
             Caveat(f"The study has {counted(number, 'departure')} from the papers and their code.", "departures")
         )
     return lines
+
+
+def _list_untested(evidence: Evidence) -> list[str]:
+    """List the cells that lack a test against the baseline, in rows with such a test on another task."""
+    tested = {(one.row, one.task) for one in _list_tests(evidence)}
+    return [
+        f"{label} on {TASKS[cell.task].title}"
+        for label, cell in evidence.cells
+        if label in {row for row, _ in tested} and (label, cell.task) not in tested and cell.records
+        if evidence.are_comparable(label, str(evidence.baseline), cell.task)
+    ]
 
 
 def completeness(evidence: Evidence) -> str:

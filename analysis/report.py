@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from markupsafe import Markup
 
-from analysis.answer import caveats, findings, headline, sentence
+from analysis.answer import caveats, headline, summary_table, warn_of_weak_models
 from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, load_template, render
@@ -42,7 +42,8 @@ from trainables.schema import Typed
 PAGE = "report.html"
 # A table that is in neither list is collapsed.
 ALWAYS_OPEN = ("dev", "verdicts")
-OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")
+OPEN_IF_SHORT = ("sources", "search_repeats", "scores_on_test")
+ONLY_IN_FILES = ("exit_settings",)  # the picture of scores against layers shows these settings
 LONGEST_OPEN = 12  # largest number of lines of a short table
 SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Scores": (
@@ -50,7 +51,7 @@ SECTIONS = {  # section title -> anchors of its tables and pictures, in order
         "table-electra"
     ),
     "Comparisons": "table-comparisons table-comparisons_of_others",
-    "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules table-exit_settings "
+    "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules "
     "table-guarantees picture-exit-layers",
     "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
     "Compute": "table-compute",
@@ -95,9 +96,17 @@ def report_page(
     study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
 ) -> str:
     """Render the page as HTML; `images` maps the names of the pictures to SVG files."""
-    found = findings(evidence)
-    hrefs = {(label, cell.task): f"#table-{_runs_title(label, cell)}" for label, cell in evidence.cells if cell.records}
-    parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_folded(table)) for table in tables}
+    hrefs = {(label, cell.task): f"#table-runs-{label}" for label, cell in evidence.cells if cell.records}
+    told = {*notes.weak_model_notes(evidence.weak_models), *evidence.limits}  # at the top of the page
+    parts = {
+        f"table-{table.name}": Part(
+            table.title,
+            _table_html(replace(table, notes=[note for note in table.notes if note not in told]), hrefs),
+            _is_folded(table),
+        )
+        for table in tables
+        if table.name not in ONLY_IN_FILES
+    }
     for picture in drawn:
         svg = Markup(inline_svg(images[picture.name], picture.name))
         html = Markup(load_template("picture.html.j2").render(picture=picture, svg=svg))
@@ -106,9 +115,10 @@ def report_page(
         study=study,
         version=version(),
         about=_about(study),
-        headline=headline(evidence, found),
-        findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],
-        caveats=caveats(evidence, found),
+        headline=headline(evidence),
+        warnings=warn_of_weak_models(evidence),
+        summary=_table_html(summary_table(evidence), {}),
+        caveats=caveats(evidence),
         first=parts.pop("picture-differences", None),
         sections=sections(parts),
         is_limited=bool(notes.seed_notes(evidence.rows) or notes.list_other_data(evidence.rows)),
@@ -171,19 +181,17 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """Tabulate the final runs of each cell, including failed runs."""
+    """Tabulate the final runs of each row, including failed runs."""
     tables = []
-    for label, cell in evidence.cells:
-        number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
-        title = f"{label} on {TASKS[cell.task].title}: {number}"
-        runs = [(str(record.seed), _run(cell, record)) for record in (*cell.records, *cell.failed)]
+    for row in evidence.rows:
+        runs = [
+            (f"{TASKS[cell.task].title}, seed {record.seed}", _run(cell, record))
+            for cell in row.cells.values()
+            for record in (*cell.records, *cell.failed)
+        ]
         if runs:
-            tables.append(text_table(_runs_title(label, cell), title=title, first_column="seed", lines=runs))
+            tables.append(text_table(f"runs-{row.label}", title=row.label, first_column="run", lines=runs))
     return tables
-
-
-def _runs_title(label: str, cell: Cell) -> str:
-    return f"runs-{label}/{cell.task}"
 
 
 def _run(cell: Cell, record: Record) -> dict[str, str]:

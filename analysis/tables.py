@@ -63,7 +63,7 @@ def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
 def tabulate(evidence: Evidence) -> list[Table]:
     """Make all tables of the evidence, the dev table first."""
     dev = paper_tables.dev_table(evidence)
-    layouts = [replace(dev, answer=answer(evidence, dev)), *(layout(evidence) for layout in LAYOUTS)]
+    layouts = [replace(dev, answer=answer(evidence)), *(layout(evidence) for layout in LAYOUTS)]
     tables = [table for table in layouts if table is not None]
     return [*tables, checklist.checklist_table(evidence, [table.name for table in tables])]
 

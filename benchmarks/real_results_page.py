@@ -1,5 +1,7 @@
 """The page of the real results, docs/real_results_cpu.md or _gpu: made of the records that the repository keeps.
 
+The page has the claims, the pictures and the commands. The tables are beside the records, in `TABLES_PAGE`.
+
     python -m benchmarks.real_results_page cpu --keep FOLDER
 
 `--keep` first copies the studies of the scale from FOLDER, the `--out` of `benchmarks.real_results`, to
@@ -22,12 +24,13 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from analysis.answer import findings, sentence
+from analysis.answer import summary_table
+from analysis.layouts.cost_tables import ENDS, TIMES, describe_exits
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes, format_detectable
 from analysis.layouts.published_numbers import read_published_rows
 from analysis.layouts.rendering import markdown_grid, render
-from analysis.layouts.table import DIFFERENCE, Style, Table
+from analysis.layouts.table import DIFFERENCE, POINTS, Style
 from analysis.pictures.picture import Picture, render_image
 from analysis.pictures.study_pictures import differences_picture, layers_picture
 from analysis.report import registration
@@ -36,7 +39,7 @@ from analysis.statistics.comparisons import Comparison, compare
 from analysis.statistics.costs import format_time, time_unit
 from analysis.statistics.exit_settings import list_own_settings
 from analysis.statistics.gains import Gain
-from analysis.statistics.samples import Place, resample
+from analysis.statistics.samples import PLAIN_METHOD, Place, resample
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
@@ -45,6 +48,7 @@ from benchmarks.real_results_stages import SCALES, Scale, launches_of, measureme
 from benchmarks.second_run import FILE as SECOND_RUN
 from benchmarks.second_run import describe
 from study.command_line import Parser, guarded
+from study.facts.plain_words import joined
 from study.plans.plan_file import FILE as PLAN
 from trainables.atomic_files import write_text
 from trainables.data.tasks import TASKS
@@ -57,8 +61,12 @@ PARTS = (
     "trials/*/model-epoch-*/model.json",
 )
 TABLES = ("dev", "comparisons", "exits", "exit_rules", "sources")
+TABLES_PAGE = "tables.md"  # in the folder of the scale's records
 PAPER, OURS, THEIRS = "PALBERT Tab.2", "palbert", "pondernet"
+TITLES = {OURS: "PALBERT", THEIRS: "PonderNet"}
 BUDGET = 4  # mean layers of six, within which the claim is made again
+CUT = 3  # layer at which both rows of the claim are also cut
+GATE = 0.9  # of the layers; a row that runs more says nothing about exits, as registered
 NO_SETTING = "no setting fits"
 
 VERDICT_MEANS = (
@@ -67,11 +75,10 @@ VERDICT_MEANS = (
     "with PALBERT. *Confirmed*: the difference has the paper's sign, and the corrected p-value is below 5 %. "
     "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found; about the difference in "
     "parentheses would have been found four times in five. *Not learned*: one of the two methods is not shown to score "
-    "better than a constant answer. The plan fixed the meaning of *not learned* before its first trial; the "
-    "registered commit fixed the test and the correction. The plan also registered a verdict *not about exits*, for "
-    "rows that run more than nine tenths of their layers. It holds for PALBERT and PonderNet on CoLA with the tuned "
-    "exits, because PALBERT runs 6.0 of 6 layers: the verdict *confirmed* in that row says nothing about exits. The "
-    "gain of exits, which this page reports beside it, was defined after the results were known."
+    "better than a constant answer. *Not about exits*: PALBERT or PonderNet runs more than nine tenths of its layers, so "
+    "the row compares models and not their exits. The plans fixed the meaning of *not learned* and *not about exits* "
+    "before their first trial; the registered commits fixed the test and the correction. The gain of exits and the cut "
+    "at one layer were defined after the results were known."
 )
 CONFIGURATIONS = "Each verdict is about the configurations that one search per method chose. "
 BUDGET_MEANS = (
@@ -89,10 +96,8 @@ SELECTED_BY_LAYERS_MEANS = (
 LIMITS = (
     "These numbers cannot reproduce the papers'. The backbone is MiniLM (six layers of width 384, trained for sentence "
     "similarity), not ALBERT-base (twelve layers with shared weights). Each search has a few trials only. The learning "
-    "rates are higher than the paper's and fall linearly. {epochs} PABEE with a patience above five never leaves a "
-    "model of six layers early. The page shows the order of the methods here, under one protocol, and how certain it "
-    "is. If no difference was found, there may still be one. "
-    "Hours and seconds are wall-clock times, which other work on the machine lengthens, so they do not compare methods."
+    "rates are higher than the paper's and fall linearly. {epochs} If no difference was found, there may still be one. "
+    "The hours below are wall-clock times, which other work on the machine lengthens, so they do not compare methods."
 )
 
 
@@ -108,8 +113,12 @@ def _main(argv: Sequence[str] | None) -> int:
     for evidence in by_protocol(complete(kept_studies(arguments.scale, kept))):
         for path, drawn in drawn_pictures(arguments.scale, evidence).items():
             path.write_bytes(render_image(drawn.figure, "svg"))
-    write_text(page_path(arguments.scale), page(arguments.scale, kept))
-    print(page_path(arguments.scale))
+    for path, text in (
+        (page_path(arguments.scale), page(arguments.scale, kept)),
+        (kept / TABLES_PAGE, tables_page(arguments.scale, kept)),
+    ):
+        write_text(path, text)
+        print(path)
     return 0
 
 
@@ -200,20 +209,39 @@ def page(scale: Scale, kept: Path) -> str:
     studies = kept_studies(scale, kept)
     whole = complete(studies)
     protocols = [(evidence, picture_lines(scale, evidence)) for evidence in by_protocol(whole)]
+    tables = KEPT.relative_to(ROOT) / scale / TABLES_PAGE
     parts = [
         f"# Early exit with MiniLM on real GLUE ({scale.upper()})",
         "ALBERT, PALBERT, PonderNet and PABEE train the same backbone, under plans that were registered before their "
-        f"first trial. `python -m benchmarks.real_results_page {scale}` writes this page from the records in "
-        f"`benchmarks/results/real/{scale}`; do not edit it.",
+        f"first trial. [All tables](../{tables}) are beside the records. `python -m benchmarks.real_results_page "
+        f"{scale}` writes both from the records; do not edit them.",
         *(part for evidence, pictures in protocols for part in answer(evidence, pictures)),
         *folded("What the verdicts and the numbers mean", [VERDICT_MEANS, limits_in_words(whole.values())]),
         *folded(
             "Commands, machines, versions and registered plans",
             [*map(study_in_words, studies.values()), *second_run(kept), not_run(scale, studies, kept)],
         ),
-        *folded("All tables and pictures", (part for own in protocols for part in table_parts(*own))),
+        *folded("More pictures", (line for own in protocols for line in more_pictures(*own))),
         *folded("Rates", rates_parts(kept)),
     ]
+    return join_parts(parts, studies)
+
+
+def tables_page(scale: Scale, kept: Path) -> str:
+    """All tables of the complete studies.
+
+    Raises:
+        ValueError: no study of the scale is kept.
+    """
+    studies = kept_studies(scale, kept)
+    parts = [f"# Tables of the studies with MiniLM on real GLUE ({scale.upper()})"]
+    for evidence in by_protocol(complete(studies)):
+        names = ", ".join(study.name for study in evidence.studies)
+        parts += [f"## {names}", *(f"##{render(table, 'md')}" for table in tabulate(evidence) if table.name in TABLES)]
+    return join_parts(parts, studies)
+
+
+def join_parts(parts: Iterable[str], studies: Mapping[str, Study]) -> str:
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return without_places(text, list(studies.values()))
 
@@ -224,24 +252,23 @@ def is_selected_by_layers(evidence: Evidence) -> bool:
 
 
 def answer(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
-    """Answer the claim under one protocol; scores, costs and the last picture follow, if all layers were allowed."""
+    """Answer the claim under one protocol; the scores and the last picture follow, if all layers were allowed."""
     yield EARLY_QUESTION if is_selected_by_layers(evidence) else QUESTION
     yield from claims(evidence)
-    if is_selected_by_layers(evidence):
-        return
-    for table in (shorten(table) for table in tabulate(evidence) if table.name in ("dev", "exits")):
-        yield markdown_grid(table, table.parts[0])
-    yield from pictures[-1:]
+    yield "\n".join(f"- {fact}" for fact in facts(evidence))
+    if not is_selected_by_layers(evidence):
+        table = summary_table(evidence)
+        yield from (markdown_grid(table, table.parts[0]), table.caption, *pictures[-1:])
+
+
+def more_pictures(evidence: Evidence, pictures: Sequence[str]) -> Sequence[str]:
+    """The pictures that `answer` leaves out."""
+    return pictures if is_selected_by_layers(evidence) else pictures[:-1]
 
 
 def picture_lines(scale: Scale, evidence: Evidence) -> list[str]:
     """Link the pictures of a part of the page; the last one has scores against layers."""
     return [f"![{drawn.alt}]({path.name})" for path, drawn in drawn_pictures(scale, evidence).items()]
-
-
-def shorten(table: Table) -> Table:
-    """Leave out published scores; the folded tables have them."""
-    return replace(table, lines=[line for line in table.lines if not line.published], blocks=[])
 
 
 def folded(title: str, parts: Iterable[str]) -> list[str]:
@@ -267,7 +294,14 @@ def claims(evidence: Evidence) -> Iterator[str]:
             lines.append(claim_line(evidence, task, within, way=way, missing=missing))
     yield "\n".join(lines)
     yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers(evidence) else BUDGET_MEANS
+
+
+def facts(evidence: Evidence) -> Iterator[str]:
+    """The facts that decide what the claims mean: exits, weak models, a cut at one layer, and time."""
     yield from exits_in_words(evidence)
+    yield from weak_models_in_words(evidence)
+    yield from cut_in_words(evidence)
+    yield from time_in_words(evidence)
     yield from (
         f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.not_above_constant, evidence.nothing_found)
     )
@@ -282,9 +316,72 @@ def exits_in_words(evidence: Evidence) -> Iterator[str]:
         [describe_gain(place, gain) for place, gain in gains.items() if excludes(gain)]
         for excludes in (lambda gain: gain.interval.low > 0, lambda gain: gain.interval.high < 0)
     )
-    answer = f"**Tuned exits that beat a coin toss between two fixed layers: {'; '.join(above) or 'none'}.**"
-    meaning = "A gain is the score minus that of the coin, at equal layers and with the same models, in points."
-    yield " ".join([answer, meaning, *[f"The coin beats {'; '.join(below)}."] * bool(below)])
+    answer = f"**Exits that beat a fixed cut: {'; '.join(above)}.**"
+    if not above:
+        answer = (
+            "**No method's exits beat a fixed cut**: at the tuned settings, no gain over a coin toss between two fixed "
+            "layers of the same models has an interval above 0."
+        )
+    yield " ".join([answer, *[f"The coin beats {'; '.join(below)}."] * bool(below)])
+
+
+def weak_models_in_words(evidence: Evidence) -> Iterator[str]:
+    """Name the methods whose models score below plain ones even with all layers."""
+    for method in dict.fromkeys(row for row, _ in evidence.weak_models):
+        scores = [
+            f"{POINTS.text(own)} on {TASKS[task].title} ({PLAIN_METHOD}: {POINTS.text(plain)})"
+            for (row, task), (own, plain) in evidence.weak_models.items()
+            if row == method
+        ]
+        yield (
+            f"**The search of {method} found no configuration that trains well.** Even with all layers, its models "
+            f"score only {joined(scores)}. So its exits explain only a part of its difference from the others."
+        )
+
+
+def cut_in_words(evidence: Evidence) -> Iterator[str]:
+    """Say which of the two methods of the claim leads if every example exits after layer `CUT`."""
+    stored = {place: read_cell_predictions(cell.with_dropped) for place, cell in evidence.cells_by_place.items()}
+    cut = {
+        place: [replace(one, answers=one.layer_answers[CUT - 1 : CUT]) for one in seeds]
+        for place, seeds in stored.items()
+        if place[0] in TITLES and len(seeds) > 1 and min(len(one.layer_answers) for one in seeds) > CUT
+    }
+    found = compare(resample(cut), OURS, are_comparable=evidence.are_comparable, looks=len(evidence.looks))
+    leads = [
+        f"{TITLES[one.row if one.test.difference > 0 else one.other]} leads by {format_lead(one)} on "
+        f"{TASKS[one.task].title}"
+        for one in found
+        if one.family == "baseline" and one.holds
+    ]
+    if leads:
+        yield f"**Cut at layer {CUT}, {joined(leads)}.**"
+
+
+def format_lead(one: Comparison) -> str:
+    """Format the size of a difference, with its 95 % interval: `31.5 points (95 % CI 29.9 to 33.1)`."""
+    low, high = sorted(abs(end) for end in (one.test.low, one.test.high))
+    return f"{POINTS.text(abs(one.test.difference))} points (95 % CI {POINTS.text(low)} to {POINTS.text(high)})"
+
+
+def time_in_words(evidence: Evidence) -> Iterator[str]:
+    """Say how long PALBERT takes, relative to the model without exits."""
+    by_task = {
+        task: time.numbers
+        for row, task in evidence.cells_by_place
+        if row == OURS and evidence.find_plain((row, task))
+        if (time := describe_exits(evidence, (row, task)).get("time_ratio"))
+    }
+    if not by_task:
+        return
+    sizes = [
+        f"{joined([times[suffix] for times in by_task.values()])} times as long in batches of {size}"
+        for size, suffix in zip(ENDS, TIMES.suffixes, strict=True)
+    ]
+    yield (
+        f"**Against {PLAIN_METHOD}, which is the same backbone without exits, PALBERT takes {joined(sizes)}** (on "
+        f"{joined([TASKS[task].title for task in by_task])})."
+    )
 
 
 def describe_gain(place: Place, gain: Gain) -> str:
@@ -329,11 +426,18 @@ def claim_line(
     if any(place in evidence.not_above_constant for place in places):
         word = "not learned"
     else:
-        word = verdict(found, difference, claimed)
-    if found.missed_difference is not None and word == "undecided":
+        gated = not way and any(runs_nearly_all(evidence, place) for place in places)
+        word = verdict(found, difference, claimed) + ", not about exits" * gated
+    if found.missed_difference is not None and word.startswith("undecided"):
         word += f" ({format_detectable(found.missed_difference) or 'nothing could have been found'})"
     cells = (f"{DIFFERENCE.text(difference)} ({gap})", p_text(found.adjusted_p_value), word)
     return f"{start} {' | '.join(cells)} |"
+
+
+def runs_nearly_all(evidence: Evidence, place: Place) -> bool:
+    """Whether the models of a row run more than `GATE` of their layers, as the mean over the seeds."""
+    exits = evidence.exits.get(place)
+    return exits is not None and bool(exits.mean_layers.mean() > GATE * exits.num_layers)
 
 
 def verdict(found: Comparison, difference: float, claimed: float | None) -> str:
@@ -423,14 +527,6 @@ def not_run(scale: Scale, studies: dict[str, Study], kept: Path) -> str:
         lines += [f"- {stage.name}: not measured" for stage in measurements_of(scale) if stage.name not in figures]
         lines.append("- the four other tasks of GLUE, ALBERT-base, more than a few search trials: no scale has them")
     return "\n".join(lines)
-
-
-def table_parts(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
-    """Give the summary and tables that `analysis` makes of these studies, and the pictures that `answer` left out."""
-    yield "\n".join(f"- {one.row}: {sentence(one, evidence.baseline)}" for one in findings(evidence))
-    yield from pictures if is_selected_by_layers(evidence) else pictures[:-1]
-    for table in (table for table in tabulate(evidence) if table.name in TABLES):
-        yield f"#{render(table, 'md')}"
 
 
 def rates_parts(kept: Path) -> Iterator[str]:

@@ -22,6 +22,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("epochs, stop_after", "5 in its scripts", "up to 25, until 5 pass without improvement"),
     ("select", "a checkpoint after a fixed number of steps", "the state after an epoch"),
     ("patience", "chosen separately for each checkpoint", "found by the search, or the published value"),
+    ("patience, depth", "for models of 12 layers", "not scaled: with 6 layers, 6 never exits early"),
     ("gradient_clip", "norm 1", "none"),
     ("regression_threshold", "0, which never agrees", "0.2, as in PALBERT's code"),
     ("reported score", "seed 42 in its scripts", "median over seeds"),

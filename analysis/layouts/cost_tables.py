@@ -31,6 +31,7 @@ from analysis.statistics.exits import RISKS, Guarantee, Sweep, find_rule, read_g
 from analysis.statistics.gains import Gain, can_measure, measure_gains
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
+from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import joined
 from study.facts.record import format_counts
@@ -66,7 +67,7 @@ def exits_table(evidence: Evidence) -> Table | None:
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
-    lines = [Line(f"{label}/{cell.task}", _describe_exits(evidence, (label, cell.task))) for label, cell in cells]
+    lines = [Line(f"{label}/{cell.task}", describe_exits(evidence, (label, cell.task))) for label, cell in cells]
     return make_table(
         evidence,
         "exits",
@@ -98,8 +99,10 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
     costs_in_words = ['"MFLOPs" is a mean over dev texts without padding'] * ("megaflops" in shown)
     if "time_ratio" in shown:
         devices = costs.name_devices(cell for _, cell in evidence.cells)
+        cells = [_find_time_reference(evidence, place) for place in evidence.cells_by_place]
+        references = ", or without it ".join(dict.fromkeys(cell.arm.method for cell in cells if cell))
         costs_in_words.append(
-            f'"time" is the inference time per example divided by that of {baseline}, in batches of '
+            f'"time" is the inference time per example divided by that of {references}, in batches of '
             f"{' and '.join(map(str, ENDS))} on {devices}"
         )
     if costs_in_words:
@@ -151,10 +154,9 @@ def _describe_settings(evidence: Evidence, place: Place) -> Iterator[Line]:
             yield Line(f"{'/'.join(place)}, {sweep.field} {setting:g}", entries)
 
 
-def _describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
+def describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
     """Return the arm's entries in table `exits`."""
     cell, exits = evidence.cells_by_place[place], evidence.exits.get(place)
-    baseline = evidence.cells_by_place.get((str(evidence.baseline), cell.task))
     layers = LAYERS_RANGE.entry_over_seeds([record.mean_layers for record in cell.records if record.mean_layers])
     if exits:
         depth = str(exits.num_layers)
@@ -173,12 +175,25 @@ def _describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
         entries["fewest_layers"] = _format_saving(evidence.savings[place])
     if costs.list_latencies(cell):
         entries["megaflops"] = _format_flops(costs.flops(cell))
-    times = [costs.relative_time([(cell, baseline)], size) for size in ENDS] if baseline else []
-    if any(time is not None for time in times):
-        entries["time_ratio"] = TIMES.entry(*times)
+    if time := format_relative_time(cell, _find_time_reference(evidence, place)):
+        entries["time_ratio"] = time
     if place in evidence.differences:
         entries["difference"] = format_test(evidence.differences[place].test)
     return entries
+
+
+def _find_time_reference(evidence: Evidence, place: Place) -> Cell | None:
+    """Return the cell whose time is the unit: the plain model of the same backbone, or else the baseline."""
+    return evidence.find_plain(place) or evidence.cells_by_place.get((str(evidence.baseline), place[1]))
+
+
+def format_relative_time(cell: Cell, reference: Cell | None) -> Entry | None:
+    """Format the cell's time per example divided by the reference's, for each batch size in `ENDS`.
+
+    Return None if there is no reference, or if a model was not timed.
+    """
+    times = [costs.relative_time([(cell, reference)], size) for size in ENDS] if reference else []
+    return TIMES.entry(*times) if any(time is not None for time in times) else None
 
 
 def _format_flops(flops: float | None) -> Entry:

@@ -27,7 +27,7 @@ from analysis.statistics.comparisons import (
 )
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
-from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules
+from analysis.statistics.exits import Exits, FullRun, Sweep, read_exits, read_full_run, read_rules
 from analysis.statistics.gains import Gain, can_toss, read_gain, score_coins
 from analysis.statistics.samples import (
     PLAIN_METHOD,
@@ -142,6 +142,12 @@ class Evidence:
         """Early exits of each cell's models. Cells without recorded mean layers are left out."""
         return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
+    @property
+    def full_runs(self) -> dict[Place, FullRun]:
+        """Cells whose models have exit settings, but were measured to run all layers."""
+        runs = {place: read_full_run(self.cells_by_place[place], exits) for place, exits in self.exits.items()}
+        return {place: run for place, run in runs.items() if run is not None}
+
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
         """Results of each cell's models with every exit rule. The rule of the cell's method comes first.
@@ -161,7 +167,7 @@ class Evidence:
     @cached_property
     def savings(self) -> dict[Place, Saving]:
         """Fewest layers at which each cell keeps the plain model's score, for cells whose models have exits."""
-        savings = {place: read_saving(self.cells_by_place[place], self._plain(place)) for place in self._with_exits}
+        savings = {place: read_saving(self.cells_by_place[place], self.find_plain(place)) for place in self._with_exits}
         return {place: saving for place, saving in savings.items() if saving is not None}
 
     @cached_property
@@ -170,7 +176,7 @@ class Evidence:
         answered: dict[Place, Sequence[Answers]] = {}
         plain_rows: dict[str, str] = {}  # row with all layers -> row of its plain model
         for place in self._with_exits:
-            plain = self._plain(place)
+            plain = self.find_plain(place)
             if plain is None or not are_comparable(self.cells_by_place[place], plain):
                 continue
             own, other = (read_cell_predictions(cell.with_dropped) for cell in (self.cells_by_place[place], plain))
@@ -219,7 +225,7 @@ class Evidence:
     def _with_exits(self) -> list[Place]:
         return [place for place, exits in self.exits.items() if exits.sweeps or exits.is_early]
 
-    def _plain(self, place: Place) -> Cell | None:
+    def find_plain(self, place: Place) -> Cell | None:
         """Return the cell of the same backbone without early exits, or None if the studies have no such cell."""
         own = self.cells_by_place[place]
         return next(
@@ -277,17 +283,18 @@ class Evidence:
 
     @property
     def limits(self) -> list[str]:
-        """Notes on the limits of the scores, such as rows that are not tested against each other."""
+        """Notes on the limits of the scores, such as rows that are not tested against each other.
+
+        `notes.weak_model_notes` lists the weak models.
+        """
         return [
-            *notes.weak_model_notes(self.weak_models),
             *notes.repeated_text_notes(cell for _, cell in self.cells),
             *notes.first_search_notes(cell for _, cell in self.cells),
             *notes.untestable_pair_notes(self.rows),
             *notes.look_notes(self.rows),
             *notes.collapsed_notes(self.samples),
             *notes.constant_notes(self.not_above_constant, self.nothing_found),
-            *notes.blocked_exit_notes(self.rows),
-            *notes.sign_notes(self.rows, self.comparisons),
+            *notes.full_run_notes(self.full_runs),
             *notes.unequal_search_notes(self.rows),
             *notes.edge_notes(self.rows),
             *notes.dropped_notes(self.rows),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from analysis.layouts.table import DIFFERENCE, POINTS, WHOLE_POINTS
+from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, WHOLE_POINTS
 from analysis.statistics.comparisons import (
     FACTS_OF_FAMILY,
     LAST_EPOCH,
@@ -26,6 +26,7 @@ from analysis.statistics.comparisons import (
     list_interim_looks,
 )
 from analysis.statistics.costs import pretraining_cost
+from analysis.statistics.exits import FullRun
 from analysis.statistics.samples import PLAIN_METHOD, Place, Sample, count_collapsed
 from analysis.statistics.searches import find_edges
 from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
@@ -40,7 +41,6 @@ from trainables import Departure
 from trainables.data.metrics import metric_words
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import TASKS
-from trainables.runs.trial import blocked_exit
 from trainables.schema import to_plain
 
 SELECTION = {
@@ -186,15 +186,21 @@ def _spread_of_draws(cell: Cell) -> str:
     return f"{TASKS[cell.task].title} {POINTS.text(float(within))} / {POINTS.text(float(over))}"
 
 
-def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
-    """List the cells in which PALBERT's exit rule (Q-exit) can never exit early, each with the reason."""
-    reasons: dict[str, str] = {}
-    for row in rows:
-        for task, cell in row.cells.items():
-            blocked = [blocked_exit(record.metrics or {}, record.config) for record in cell.records]
-            if blocked and all(blocked):
-                reasons[f"{row.label} on {TASKS[task].title}"] = blocked[0]
-    return [f"{reason} ({name})" for name, reason in reasons.items()]
+def full_run_notes(full_runs: Mapping[Place, FullRun]) -> list[str]:
+    """List the cells whose models run all layers, each with the mildest exit setting that exits earlier."""
+    notes = []
+    for (row, task), run in full_runs.items():
+        examples = "nearly all examples" if run.exits_some else "all examples"
+        reason = f" ({run.reason})" * bool(run.reason)
+        remedy = "no setting of the exit rule exits earlier"
+        if one := run.mildest:
+            layers, score, full = HUNDREDTHS.text(one.mean_layers), POINTS.text(one.score), POINTS.text(run.score)
+            remedy = (
+                f"the mildest setting that exits earlier is {one.field} {one.setting:g}, which runs {layers} layers "
+                f"and scores {score} instead of {full}"
+            )
+        notes.append(f"{examples} of {row} on {TASKS[task].title} run all {run.num_layers} layers{reason}; {remedy}")
+    return notes
 
 
 def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:

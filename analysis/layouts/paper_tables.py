@@ -90,12 +90,14 @@ def dev_table(evidence: Evidence) -> Table:
         evidence,
         DEV,
         caption=" ".join(caption),
-        mark=evidence.mark,
+        mark=lambda place: "" if place in evidence.samples else evidence.mark(place),  # else on the mean
         beneath={row.label: [_make_mean_line(evidence, row)] for row in rows},
         own_notes=[
             *notes.seed_notes(rows),
             *notes.own_task_notes(evidence.studies),
+            *notes.weak_model_notes(evidence.weak_models),
             *evidence.limits,
+            *notes.sign_notes(rows, compared),
             *notes.comparison_notes(compared),
             *notes.sampled_exit_notes(rows),
             *warn_of_unlike_compute(row_ledger(rows)),
@@ -116,19 +118,24 @@ def dev_table(evidence: Evidence) -> Table:
 
 def explain_means(evidence: Evidence) -> list[str]:
     """Explain the lines of mean scores; return an empty list if there are none."""
-    is_chosen = any(_is_chosen_on_these_rows(evidence, row) for row in evidence.rows)
+    is_chosen = any(is_chosen_on_these_rows(evidence, row) for row in evidence.rows)
     return [MEANS, *[CHOSEN] * is_chosen] if evidence.samples else []
 
 
-def _is_chosen_on_these_rows(evidence: Evidence, row: Row) -> bool:
+def is_chosen_on_these_rows(evidence: Evidence, row: Row) -> bool:
+    """Check whether a tested cell of the row kept the epoch that scored best on the dev rows of the tables."""
     cells = (cell for task, cell in row.cells.items() if (row.label, task) in evidence.samples)
     return any(map(is_epoch_chosen_on_dev, cells))
 
 
 def _make_mean_line(evidence: Evidence, row: Row) -> Line:
     samples = {task: evidence.samples.get((row.label, task)) for task in row.cells}
-    entries = {task: format_mean(sample) for task, sample in samples.items() if sample is not None}
-    chosen = f", {ON_THESE_ROWS}" * _is_chosen_on_these_rows(evidence, row)
+    entries = {
+        task: replace(format_mean(sample), mark=evidence.mark((row.label, task)))
+        for task, sample in samples.items()
+        if sample is not None
+    }
+    chosen = f", {ON_THESE_ROWS}" * is_chosen_on_these_rows(evidence, row)
     return Line(f"{row.label}, mean{chosen}", entries, source="mean")
 
 

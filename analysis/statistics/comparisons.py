@@ -27,6 +27,7 @@ from trainables.data.tasks import TASKS
 POWER = 0.8  # probability of finding a true difference of `detectable_difference`
 FEWEST_TO_DETECT = 3  # seeds of either row; two say hardly anything about the spread over seeds
 MOST_REALISTIC = 0.2  # methods differ by at most half as much in the papers' tables, unless one failed to train
+FEWEST_TASKS = 3  # of a mean over tasks; with two, one task may decide the mean
 LAST_EPOCH = "the last epoch"
 _ERRORS, _HALVINGS = 100, 30  # of the search for a detectable difference: estimates of the standard error, and steps
 _NORMAL_FROM = 1e4  # degrees of freedom; far above this, scipy's noncentral t is inaccurate
@@ -178,10 +179,10 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
     return standard_error * high
 
 
-def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
+def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
     """Average each row's differences from the baseline over the tasks; return row label -> test of the mean.
 
-    Rows with fewer than `fewest` tasks are left out. The tests are a separate family: Holm's method adjusts their
+    Rows with fewer than `FEWEST_TASKS` tasks are left out. The tests are a separate family: Holm's method adjusts their
     p-values, and Bonferroni's method their intervals.
     """
     by_row: dict[str, list[Comparison]] = {}
@@ -190,7 +191,7 @@ def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[st
     tests = {
         (row, own[0].other, f"mean over {len(own)} tasks"): macro_test([one.test for one in own])
         for row, own in by_row.items()
-        if len(own) >= fewest
+        if len(own) >= FEWEST_TASKS
     }
     looks = max((own[0].looks for own in by_row.values()), default=1)
     known = {row for row, own in by_row.items() if all(one.detectable_difference is not None for one in own)}

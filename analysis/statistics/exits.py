@@ -1,6 +1,7 @@
 """Early exits of the models of a table cell (one method on one task), computed from stored predictions.
 
 `read_exits` reads the layers at which examples exit. It also reads mean layers and scores at other exit settings.
+`read_full_run` finds a setting that exits earlier if the models run all layers.
 `read_rules` applies other exit rules to the same models. `read_guarantees` finds safe exit settings, at which few
 examples lose the right answer. `gains.py` measures whether exits tell easy examples from hard ones.
 """
@@ -21,8 +22,10 @@ from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import list_rules
 from trainables.models.exit_rules import ExitRule, apply_exit, read_setting, with_setting
 from trainables.models.safe_exits import EvaluatedSettings, evaluate_settings, find_safe_setting
+from trainables.runs.trial import blocked_exit
 
 RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the right answer
+LEAST_SAVED = 0.005  # layers; less prints as 6.00 of 6
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,53 @@ def read_exits(cell: Cell) -> Exits | None:
         shares=np.stack([_shares(predictions, depth) for predictions in stored]) if stored else None,
         posterior=np.stack(probabilities).astype(float).mean(axis=2) if probabilities else None,
     )
+
+
+@dataclass(frozen=True)
+class MildestExit:
+    """The exit setting with the most layers among those that exit before the last layer, as means over the seeds."""
+
+    field: str  # parameter of the exit rule: "q", "patience"
+    setting: float
+    mean_layers: float
+    score: float
+
+
+@dataclass(frozen=True)
+class FullRun:
+    """Models with early exits that were measured to run all layers."""
+
+    num_layers: int
+    exits_some: bool  # whether a few examples do exit early
+    reason: str  # why no example can exit early; empty if unknown
+    score: float  # mean over the seeds
+    mildest: MildestExit | None  # of the swept settings; None if none of them exits earlier
+
+
+def read_full_run(cell: Cell, exits: Exits) -> FullRun | None:
+    """Describe models with exit settings that run all layers; return None if they exit earlier or have no exits."""
+    if not exits.sweeps or exits.mean_layers.mean() <= exits.num_layers - LEAST_SAVED:
+        return None
+    reasons = [blocked_exit(record.metrics or {}, record.config) for record in cell.records]
+    return FullRun(
+        num_layers=exits.num_layers,
+        exits_some=exits.is_early,
+        reason=reasons[0] if all(reasons) else "",
+        score=float(exits.scores.mean()),
+        mildest=_find_mildest(exits),
+    )
+
+
+def _find_mildest(exits: Exits) -> MildestExit | None:
+    settings = [
+        MildestExit(sweep.field, float(setting), float(layers), float(score))
+        for sweep in exits.sweeps
+        for setting, layers, score in zip(
+            sweep.settings, sweep.mean_layers.mean(axis=0), sweep.scores.mean(axis=0), strict=True
+        )
+        if layers <= exits.num_layers - LEAST_SAVED
+    ]
+    return max(settings, key=lambda own: (own.mean_layers, own.score), default=None)
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 MOVED = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+MOVED |= {"benchmarks/results/real/cpu/tables.md": "real_results_cpu_tables.md"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

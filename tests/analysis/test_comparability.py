@@ -144,8 +144,9 @@ def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):
 
 def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.64}
-    once = predicted_study(tmp_path / "once", methods, ["rte", "cola"], seeds=10)
-    twice = predicted_study(tmp_path / "twice", methods, ["rte", "cola"], seeds=10, seen_with={"seeds": 5})
+    tasks = ["rte", "cola", "mrpc"]
+    once = predicted_study(tmp_path / "once", methods, tasks, seeds=10)
+    twice = predicted_study(tmp_path / "twice", methods, tasks, seeds=10, seen_with={"seeds": 5})
     for first, second in zip(compared(once), compared(twice), strict=True):
         assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
         assert second.test.low < first.test.low < first.test.high < second.test.high

@@ -1,5 +1,6 @@
 """python -m pytest tests/analysis/test_comparisons.py"""
 
+import json
 import re
 
 import numpy as np
@@ -215,6 +216,19 @@ def test_macro_difference_is_the_mean_and_its_error_that_of_independent_tasks():
     assert found.low < 0.02 < found.high
 
 
+def test_no_mean_is_over_fewer_than_three_tasks(comparisons):
+    assert over_tasks([one for one in comparisons if one.task != "stsb"]) == {}
+
+
+def test_arrow_stands_beside_the_mean_that_is_tested(tmp_path):
+    study = write_study_of_scores(tmp_path, {"albert": [50, 51, 52, 53, 54], "palbert": [80, 81, 82, 83, 84]})
+    write_tables([study], tmp_path / "tables")
+    lines = json.loads((tmp_path / "tables" / "dev.json").read_text())["lines"]
+    mean = f"mean, {ON_THESE_ROWS}"
+    marks = {line["method"]: line.get("rte_mark") for line in lines if line["source"] != "published"}
+    assert marks == {"albert": None, f"albert, {mean}": "°", "palbert": None, f"palbert, {mean}": "↑"}
+
+
 def test_means_over_tasks_are_one_family_and_their_intervals_cover_together(rows, comparisons):
     found = over_tasks(comparisons)
     assert found.keys() == {"palbert", "pabee"} and {own.task for own in found.values()} == {"mean over 3 tasks"}
@@ -231,9 +245,9 @@ def test_opposite_signs_of_medians_and_means_are_told(tmp_path):
     study = write_study_of_scores(tmp_path, {"albert": [90, 90, 70, 69, 68], "palbert": [82, 81, 80, 40, 40]})
     write_tables([study], tmp_path / "tables")
     told = "the means are tested: palbert on RTE: median +10.0, mean -12.8 points relative to albert"
-    for name in ("dev.md", "answer.md"):
-        assert told in (tmp_path / "tables" / name).read_text()
-    assert "-12.8 points relative to albert" in (tmp_path / "tables" / "answer.md").read_text()
+    assert told in (tmp_path / "tables" / "dev.md").read_text()
+    answer = (tmp_path / "tables" / "answer.md").read_text()  # has only means
+    assert re.search(r"^\| palbert/rte +\| +64\.6° \| +-12\.8 \(", answer, re.MULTILINE) and "+10.0" not in answer
     (one,) = [
         row
         for row in read_table(tmp_path / "tables" / "dev.csv")
@@ -326,14 +340,14 @@ def test_two_seeds_do_not_say_what_would_have_been_found(seeds, is_known):
     samples = {
         (row, task): Scored((scores + 0.001 * len(row)).tolist(), resampled, task)
         for row in ("albert", "palbert")
-        for task in ("rte", "cola")
+        for task in ("rte", "cola", "sst2")
     }
     compared = compare(samples, "albert")
     means = over_tasks(compared).values()
-    assert [one.missed_difference is not None for one in (*compared, *means)] == [is_known] * 3
+    assert [one.missed_difference is not None for one in (*compared, *means)] == [is_known] * 4
     assert bool(comparison_notes(compared)) == is_known
     texts = [line.entries.get("detectable_difference") for line in with_baseline(compared, "albert").lines]
-    assert [text is not None for text in texts] == [is_known] * 3
+    assert [text is not None for text in texts] == [is_known] * 4
 
 
 def test_a_found_difference_has_no_detectable_one(comparisons):

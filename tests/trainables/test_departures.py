@@ -56,6 +56,7 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ("pabee", "gradient_clip: none", lambda v: v["gradient_clip"] == 0),
     ("pabee", "regression_threshold: 0.2", lambda v: values_of("pabee", "stsb")["regression_threshold"] == 0.2),
     ("pabee", "precision: float32", lambda v: v["precision"] == "float32"),
+    ("pabee", "patience, depth: not scaled: with 6 layers, 6", lambda v: v["patience"] == 6),
     ("berxit", "hidden_dropout: 0", lambda v: v["hidden_dropout"] == 0),
     ("berxit", "threshold: one value chosen on dev, or 0.2", lambda v: v["threshold"] == 0.2),
     ("deebert", "hidden_dropout: 0", lambda v: v["hidden_dropout"] == 0),

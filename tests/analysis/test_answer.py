@@ -1,0 +1,220 @@
+"""The first screen of a study, in `answer.md` and at the top of the report: pytest tests/analysis/test_answer.py"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from helpers.made_studies import arm, made_latency, predicted_study, write_study
+from helpers.places import ROOT
+from helpers.swept_studies import swept_study
+from msgspec.structs import replace
+
+from analysis import report
+from analysis.answer import answer, caveats, headline, summary_table
+from analysis.layouts.cost_tables import exits_table
+from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.notes import full_run_notes
+from analysis.statistics.exits import read_exits, read_full_run
+from analysis.studies.load import load_study
+from study.facts.study_folder import predictions_file
+
+pytestmark = pytest.mark.slow
+
+KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu"
+
+
+def evidence_of(folder) -> Evidence:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gather([load_study(folder)])
+
+
+def lines_of(evidence: Evidence):
+    return {line.label: line.entries for line in summary_table(evidence).lines}
+
+
+@pytest.fixture(scope="module")
+def kept() -> Evidence:
+    return gather([load_study(KEPT / "cpu-cola"), load_study(KEPT / "cpu-sst2")])
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.6}
+    return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
+
+
+@pytest.fixture(scope="module")
+def evidence(study):
+    return evidence_of(study)
+
+
+def test_first_screen_has_a_line_per_method_and_task_in_the_order_of_the_questions(kept):
+    table = summary_table(kept)
+    assert list(table.shown) == ["score", "difference", "gain", "fewest_layers", "time_ratio"]
+    texts = {label: [entry.text for entry in entries.values()] for label, entries in lines_of(kept).items()}
+    assert texts["albert/cola"] == ["29.5", "-1.5 (-4.2 to +1.2)", "1.00 / 1.00"]
+    assert texts["palbert/cola"] == ["30.9", "+0.0 (+0.0 to +0.0)", "5.0 of 6", "1.71 / 1.18"]
+    assert texts["pondernet/sst2"] == ["79.7", "-6.8 (-8.4 to -5.2)", "-3.6 (-4.0 to -3.1)", "-", "0.87 / 0.88"]
+    assert len(texts) == 8
+
+
+def test_no_number_of_the_first_screen_is_an_average_over_tasks(kept, study):
+    page = report.write_report(study).read_text().partition('id="contents"')[0]
+    for text in (answer(kept), page):
+        assert "averaged over" not in text and "mean over 2 tasks" not in text
+
+
+def test_first_screen_has_the_numbers_of_table_exits(kept):
+    exits = {line.label: line.entries for line in exits_table(kept).lines}
+    for label, entries in lines_of(kept).items():
+        for name in ("gain", "time_ratio"):
+            assert entries.get(name) == exits[label].get(name)
+        assert entries["difference"].values == exits[label]["difference"].values if "difference" in entries else True
+
+
+def test_arrow_stands_on_the_tested_difference_of_means(kept):
+    marks = {label: entries["difference"].mark for label, entries in lines_of(kept).items() if "difference" in entries}
+    assert {label for label, mark in marks.items() if mark} == {"pondernet/cola", "pondernet/sst2"}
+    for place, one in kept.differences.items():
+        assert marks["/".join(place)] == one.arrow
+
+
+def test_report_begins_with_the_lines_of_the_answer(study, evidence):
+    first_screen = report.write_report(study).read_text().partition('id="contents"')[0]
+    assert 'id="table-summary"' in first_screen
+    for label, entries in lines_of(evidence).items():
+        row = first_screen.partition(f'<th scope="row">{label}</th>')[2].partition("</tr>")[0]
+        assert all(entry.text in row for entry in entries.values())
+
+
+def test_better_and_worse_methods_are_those_that_the_tables_mark(evidence):
+    marked = [one for one in evidence.comparisons if one.arrow]
+    assert {(one.row, one.other, one.task) for one in marked} == {("palbert", "albert", "rte")}
+    assert headline(evidence) == "Better than albert (↑): palbert on RTE."
+
+
+def test_time_is_relative_to_the_model_without_exits_whatever_the_baseline(tmp_path):
+    timed = {
+        "albert": made_latency(12, lambda layers, _: 2 * layers),
+        "palbert": made_latency(12, lambda layers, _: layers),
+    }
+    records = [row for method, own in timed.items() for row in arm(method, "rte", [0.7] * 5, latency=own)]
+    for baseline in timed:
+        found = evidence_of(write_study(tmp_path / baseline, records, baseline=baseline))
+        assert lines_of(found)["palbert/rte"]["time_ratio"].text == "0.33 / 0.33"
+        assert "divided by that of albert, which has no exits" in summary_table(found).caption
+
+
+def test_without_a_model_without_exits_there_is_no_time(tmp_path):
+    latency = made_latency(12, lambda layers, _: layers)
+    records = [row for method in ("palbert", "pabee") for row in arm(method, "rte", [0.7] * 5, latency=latency)]
+    found = evidence_of(write_study(tmp_path, records, baseline="palbert"))
+    assert lines_of(found)["pabee/rte"]["time_ratio"].text == "-"
+    assert "Time per example" not in summary_table(found).caption
+
+
+def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
+    folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
+    assert headline(evidence_of(folder)) == "No difference from albert was found in the one comparison."
+
+
+@pytest.mark.parametrize(
+    ("methods", "baseline", "expected"),
+    [
+        (["palbert"], None, "The only method is palbert, so there is nothing to compare it with."),
+        (["albert"], "albert", "The only method is albert, so there is nothing to compare it with."),
+        (
+            ["palbert", "pabee"],
+            None,
+            "No method is tested: the plans name different baselines or none; choose one with --baseline.",
+        ),
+        (
+            ["palbert", "pabee"],
+            "albert",
+            "No method is tested: the baseline, albert, has no row with results here; choose another with "
+            "study.launch --baseline.",
+        ),
+        (
+            ["albert", "palbert"],
+            "albert",
+            "No method is tested against albert: "
+            "a test needs two comparable rows that have predictions of at least two seeds each.",
+        ),
+    ],
+)
+def test_without_a_test_the_first_screen_says_why_and_what_there_is(tmp_path, methods, baseline, expected):
+    records = [row for method in methods for row in arm(method, "rte", [0.7, 0.71, 0.72, 0.73, 0.74])]
+    evidence = evidence_of(write_study(tmp_path, records, baseline=baseline))
+    assert headline(evidence) == expected
+    for entries in lines_of(evidence).values():
+        assert entries["score"].text == "72.0" and "difference" not in entries
+
+
+def test_cells_without_a_test_are_named_on_the_first_screen(tmp_path):
+    folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte", "cola"], num_examples=60)
+    record = next(row for row in load_study(folder).records if row.arm == "palbert/rte" and row.phase == "confirm")
+    predictions_file(folder, record.key).unlink()
+    evidence = evidence_of(folder)
+    texts = [one.text for one in caveats(evidence)]
+    assert "Not tested against albert, because predictions are missing: palbert on RTE." in texts
+    lines = lines_of(evidence)
+    assert lines["palbert/rte"]["difference"].text == "–" and "(" in lines["palbert/cola"]["difference"].text
+
+
+# Models that run all layers although they have exits.
+
+
+def test_models_measured_to_run_all_layers_have_the_setting_that_exits_earlier(kept):
+    """Every example of PALBERT on CoLA runs all layers with the published q."""
+    assert set(kept.full_runs) == {("palbert", "cola")}
+    run = kept.full_runs["palbert", "cola"]
+    (sweep,) = kept.exits["palbert", "cola"].sweeps
+    layers = sweep.mean_layers.mean(axis=0)
+    place = np.flatnonzero(sweep.settings == run.mildest.setting).item()
+    assert run.mildest.field == "q" and layers[place] == max(layers[layers < 5.995])
+    assert run.mildest.score == pytest.approx(sweep.scores[:, place].mean())
+    (note,) = full_run_notes(kept.full_runs)
+    assert (
+        f"the mildest setting that exits earlier is q {run.mildest.setting:g}, which runs {layers[place]:.2f} " in note
+    )
+    assert f"- A{note[1:]}." in answer(kept)
+
+
+def test_patience_as_deep_as_the_model_runs_all_layers_and_five_of_six_too(tmp_path):
+    """With patience 11 of 12 layers, an example exits at layer 12 at the earliest, so patience 10 is the mildest."""
+    evidence = evidence_of(swept_study(tmp_path / "s", ["pabee"], ["rte"]))
+    (cell,), (exits,) = evidence.cells_by_place.values(), evidence.exits.values()
+    assert read_full_run(cell, exits) is None
+    full = dataclasses.replace(exits, mean_layers=np.full_like(exits.mean_layers, 12.0))
+    run = read_full_run(cell, full)
+    assert (run.mildest.field, run.mildest.setting) == ("patience", 10) and not run.exits_some
+    (note,) = full_run_notes({("pabee", "rte"): run})
+    assert note.startswith("all examples of pabee on RTE run all 12 layers; the mildest setting that exits earlier is ")
+    almost = dataclasses.replace(exits, mean_layers=np.full_like(exits.mean_layers, 11.999))
+    (note,) = full_run_notes({("pabee", "rte"): read_full_run(cell, almost)})
+    assert note.startswith("nearly all examples of pabee on RTE run all 12 layers; ")
+
+
+def test_exits_that_cannot_fire_say_why(tmp_path):
+    evidence = evidence_of(swept_study(tmp_path / "s", ["palbert"], ["rte"]))
+    (cell,), (exits,) = evidence.cells_by_place.values(), evidence.exits.values()
+    full = dataclasses.replace(exits, mean_layers=np.full_like(exits.mean_layers, 12.0))
+
+    def note_for(largest: float) -> str:
+        records = tuple(replace(one, metrics={"largest_cdf": largest}) for one in cell.records)
+        return full_run_notes({("palbert", "rte"): read_full_run(dataclasses.replace(cell, records=records), full)})[0]
+
+    assert "12 layers; the mildest setting that exits earlier is q " in note_for(0.9)
+    assert (
+        "12 layers (no example can exit early: the exit probabilities before the last layer sum to at most 0.2, but "
+        "the threshold q is 0.5); the mildest setting that exits earlier is q " in note_for(0.2)
+    )
+
+
+def test_models_without_exits_are_not_said_to_run_all_layers(kept):
+    cell = kept.cells_by_place["albert", "cola"]
+    assert read_full_run(cell, read_exits(cell)) is None
