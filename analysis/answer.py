@@ -121,8 +121,8 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
         )
     if chosen := [row.label for row in evidence.rows if is_chosen_on_these_rows(evidence, row)]:
         yield (
-            f"{ON_THESE_ROWS.capitalize()} ({joined(chosen)}): each trial kept the epoch that scored best on the same dev "
-            "examples, so new data give lower scores."
+            f"{ON_THESE_ROWS.capitalize()} ({joined(chosen)}): each trial kept the epoch that scored best on the same "
+            "dev examples, so new data give lower scores."
         )
     if "gain" in shown:
         yield (
