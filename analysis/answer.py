@@ -117,28 +117,27 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
         means = " (over all searches)" * bool(evidence.comparisons_of_methods)
         yield (
             f"Against {evidence.baseline}: the difference of the mean scores{means}, in points, with its 95 % "
-            "interval; ↑ and ↓ mark differences that are significant after Holm's correction for all of them."
+            "interval; ↑ and ↓ are significant after Holm's correction."
         )
     if chosen := [row.label for row in evidence.rows if is_chosen_on_these_rows(evidence, row)]:
         yield (
-            f"{ON_THESE_ROWS.capitalize()} ({joined(chosen)}): each trial kept the epoch that scored best on the same "
-            "dev examples, so new data give lower scores."
+            f"{ON_THESE_ROWS.capitalize()} ({joined(chosen)}): each trial kept its best epoch on the same dev "
+            "examples, so new data give lower scores."
         )
     if "gain" in shown:
         yield (
-            "Gain of exits: the score minus that of tossing a coin between two fixed layers of the same models, for "
-            "equal mean layers; if its interval does not lie above 0, the exits are not shown to tell easy examples "
-            "from hard ones."
+            "Gain of exits: the score minus that of a coin toss between two fixed layers of the same models, for equal "
+            "mean layers; only an interval above 0 shows exits that tell easy examples from hard ones."
         )
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
             f"Within {100 * MOST_LOST:g} point: the fewest mean layers at which the method's own exit rule loses at "
-            f"most {100 * MOST_LOST:g} point against {references}."
+            f"most {100 * MOST_LOST:g} point against {references} ({NO_SETTING}: no setting does)."
         )
     if any(line.entries["time_ratio"].text != NO_SETTING for line in lines if "time_ratio" in line.entries):
         sizes = joined([str(size) for size in ENDS])
-        yield f"Time per example, divided by that of {PLAIN_METHOD}, which has no exits, in batches of {sizes}."
+        yield f"Time: per example, divided by that of {PLAIN_METHOD}, which has no exits, in batches of {sizes}."
 
 
 def _list_tests(evidence: Evidence) -> list[Comparison]:
@@ -166,7 +165,9 @@ def headline(evidence: Evidence) -> str:
         ]
         parts += [f"{word} than {baseline} ({arrow}): {'; '.join(marked)}."] * bool(marked)
     where = "the one comparison" if len(tests) == 1 else f"any of {len(tests)} comparisons"
-    words = " ".join(parts) or f"No difference from {baseline} was found in {where}."
+    words = " ".join(parts) or (
+        f"No difference from {baseline} was found in {where}; the intervals show how large it may still be."
+    )
     if not evidence.comparisons_of_methods:
         return words
     searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})

@@ -24,6 +24,7 @@ from analysis.layouts.rendering import html_figure, load_template, render
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
 from analysis.pictures.picture import Picture, inline_svg, render_image
 from analysis.pictures.study_pictures import pictures
+from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
 from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
@@ -97,7 +98,11 @@ def report_page(
 ) -> str:
     """Render the page as HTML; `images` maps the names of the pictures to SVG files."""
     hrefs = {(label, cell.task): f"#table-runs-{label}" for label, cell in evidence.cells if cell.records}
-    told = {*notes.weak_model_notes(evidence.weak_models), *evidence.limits}  # at the top of the page
+    told = {  # at the top of the page
+        *notes.weak_model_notes(evidence.weak_models),
+        *evidence.limits,
+        *warn_of_unlike_compute(row_ledger(evidence.rows)),
+    }
     parts = {
         f"table-{table.name}": Part(
             table.title,

@@ -87,20 +87,19 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
     if "gain" in shown:
         yield (
             '"Gain" is the mean score minus that of a coin toss between two fixed layers of the same models, for equal '
-            "mean layers; only a gain with an interval above 0 shows exits that tell easy examples from hard ones."
+            "mean layers; only an interval above 0 shows exits that tell easy examples from hard ones."
         )
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
-            f'"Within 1 point" has the fewest mean layers that lose at most 1 point against {references}: under the '
-            "arm's own exit rule / under any exit rule, with the measured difference; one half of dev chooses the "
-            "setting, and the other half measures it."
+            f'"Within 1 point" has the fewest mean layers that lose at most 1 point against {references}, under the '
+            "arm's own exit rule / any exit rule, with the difference; one half of dev chooses the setting, and the "
+            "other half measures it."
         )
     costs_in_words = ['"MFLOPs" is a mean over dev texts without padding'] * ("megaflops" in shown)
     if "time_ratio" in shown:
         devices = costs.name_devices(cell for _, cell in evidence.cells)
-        cells = [_find_time_reference(evidence, place) for place in evidence.cells_by_place]
-        references = ", or without it ".join(dict.fromkeys(cell.arm.method for cell in cells if cell))
+        references = ", or without it ".join(evidence.time_references)
         costs_in_words.append(
             f'"time" is the inference time per example divided by that of {references}, in batches of '
             f"{' and '.join(map(str, ENDS))} on {devices}"
@@ -175,16 +174,11 @@ def describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
         entries["fewest_layers"] = _format_saving(evidence.savings[place])
     if costs.list_latencies(cell):
         entries["megaflops"] = _format_flops(costs.flops(cell))
-    if time := format_relative_time(cell, _find_time_reference(evidence, place)):
+    if time := format_relative_time(cell, evidence.find_time_reference(place)):
         entries["time_ratio"] = time
     if place in evidence.differences:
         entries["difference"] = format_test(evidence.differences[place].test)
     return entries
-
-
-def _find_time_reference(evidence: Evidence, place: Place) -> Cell | None:
-    """Return the cell whose time is the unit: the plain model of the same backbone, or else the baseline."""
-    return evidence.find_plain(place) or evidence.cells_by_place.get((str(evidence.baseline), place[1]))
 
 
 def format_relative_time(cell: Cell, reference: Cell | None) -> Entry | None:
@@ -312,9 +306,8 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
         lines=[line for place in places for line in _describe_rules(evidence, place)],
         caption=(
             "Each entry has the setting that runs nearest to 25, 50 or 75 % of all layers: its gain, with the 95 % "
-            "interval, at its mean layers. A gain is the mean score minus that of a coin toss between two fixed layers "
-            "of the same models, for equal mean layers. The models of an arm were trained and selected under the arm's "
-            "first rule. The JSON file has the scores of all settings."
+            "interval, at its mean layers. Table exits explains the gain. The models of an arm were trained and "
+            "selected under the arm's first rule. The JSON file has the scores of all settings."
         ),
         notes=[f"rules on class probabilities do not apply to {joined(scores)}: the labels are scores"]
         if scores

@@ -238,6 +238,16 @@ class Evidence:
             None,
         )
 
+    def find_time_reference(self, place: Place) -> Cell | None:
+        """Return the cell whose time is the unit: the plain model of the same backbone, or else the baseline."""
+        return self.find_plain(place) or self.cells_by_place.get((str(self.baseline), place[1]))
+
+    @property
+    def time_references(self) -> list[str]:
+        """Methods whose times are the unit for some cell."""
+        cells = [self.find_time_reference(place) for place in self.cells_by_place]
+        return list(dict.fromkeys(cell.arm.method for cell in cells if cell))
+
     @cached_property
     def curves(self) -> dict[Place, Curves]:
         """Curves of score against mean layers, for the cells that were evaluated at several exit settings."""

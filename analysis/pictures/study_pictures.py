@@ -75,11 +75,12 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     tests = {(one.row, one.task): one for one in evidence.tested if one.family == "baseline"}
     if baseline is None or not tests:
         return None
-    pairs = {(label, task): (cells[label, task], cells[baseline, task]) for label, task in tests}
-    costs = {place: relative_time([pair], BATCH) for place, pair in pairs.items()}
-    unit = f"time per example, relative to {baseline}"
+    references = {place: evidence.find_time_reference(place) or cells[baseline, place[1]] for place in tests}
+    costs = {place: relative_time([(cells[place], reference)], BATCH) for place, reference in references.items()}
+    unit = f"time per example, relative to {' or '.join(evidence.time_references)}"
     if None in costs.values():
-        costs, unit = {place: relative_layers(*pair) for place, pair in pairs.items()}, f"layers relative to {baseline}"
+        costs = {place: relative_layers(cells[place], cells[baseline, place[1]]) for place in tests}
+        unit = f"layers relative to {baseline}"
     figure, panels = make_task_panels(
         {task for _, task in tests}, xlabel=unit, ylabel=f"difference from {baseline}, points"
     )
