@@ -165,9 +165,9 @@ def headline(evidence: Evidence) -> str:
         ]
         parts += [f"{word} than {baseline} ({arrow}): {'; '.join(marked)}."] * bool(marked)
     where = "the one comparison" if len(tests) == 1 else f"any of {len(tests)} comparisons"
-    words = " ".join(parts) or (
-        f"No difference from {baseline} was found in {where}; the intervals show how large it may still be."
-    )
+    power = "".join(notes.comparison_notes(tests))
+    parts += [f"Where no difference was found: {power}."] * bool(parts and power)
+    words = " ".join(parts) or f"No difference from {baseline} was found in {where}{f'; {power}' * bool(power)}."
     if not evidence.comparisons_of_methods:
         return words
     searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})

@@ -101,11 +101,13 @@ def report_page(
     told = {  # at the top of the page
         *notes.weak_model_notes(evidence.weak_models),
         *evidence.limits,
+        *notes.comparison_notes(evidence.comparisons),
         *warn_of_unlike_compute(row_ledger(evidence.rows)),
     }
+    seeds = notes.describe_seeds(evidence.studies, evidence.rows)
     parts = {
         f"table-{table.name}": Part(
-            table.title,
+            _without_seeds(table.title, seeds),
             _table_html(replace(table, notes=[note for note in table.notes if note not in told]), hrefs),
             _is_folded(table),
         )
@@ -150,6 +152,11 @@ def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
     further = [name for name in parts if name not in placed]
     named |= {"Further": further} if further else {}
     return {title: {name: parts[name] for name in names} for title, names in named.items()}
+
+
+def _without_seeds(title: str, seeds: str) -> str:
+    """Shorten a title that ends with the seeds: `Exits, median over 5 seeds (42, ...)` becomes `Exits`."""
+    return title.removesuffix(seeds).rpartition(",")[0] if title.endswith(seeds) else title
 
 
 def _is_folded(table: Table) -> bool:

@@ -75,10 +75,10 @@ VERDICT_MEANS = (
     "with PALBERT. *Confirmed*: the difference has the paper's sign, and the corrected p-value is below 5 %. "
     "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found; about the difference in "
     "parentheses would have been found four times in five. *Not learned*: one of the two methods is not shown to score "
-    "better than a constant answer. *Not about exits*: PALBERT or PonderNet runs more than nine tenths of its layers, so "
-    "the row compares models and not their exits. The plans fixed the meaning of *not learned* and *not about exits* "
-    "before their first trial; the registered commits fixed the test and the correction. The gain of exits and the cut "
-    "at one layer were defined after the results were known."
+    "better than a constant answer. *Not about exits*: PALBERT or PonderNet runs more than nine tenths of its layers, "
+    "so the row compares models and not their exits. The plans fixed the meaning of *not learned* and *not about "
+    "exits* before their first trial; the registered commits fixed the test and the correction. The gain of exits "
+    "and the cut at one layer were defined after the results were known."
 )
 CONFIGURATIONS = "Each verdict is about the configurations that one search per method chose. "
 BUDGET_MEANS = (

@@ -94,7 +94,7 @@ def test_report_begins_with_the_lines_of_the_answer(study, evidence):
 def test_better_and_worse_methods_are_those_that_the_tables_mark(evidence):
     marked = [one for one in evidence.comparisons if one.arrow]
     assert {(one.row, one.other, one.task) for one in marked} == {("palbert", "albert", "rte")}
-    assert headline(evidence) == "Better than albert (↑): palbert on RTE."
+    assert headline(evidence).startswith("Better than albert (↑): palbert on RTE. Where no difference was found: ")
 
 
 def test_time_is_relative_to_the_model_without_exits_whatever_the_baseline(tmp_path):
@@ -119,8 +119,25 @@ def test_without_a_model_without_exits_there_is_no_time(tmp_path):
 
 def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
-    words = "No difference from albert was found in the one comparison; the intervals show how large it may still be."
-    assert headline(evidence_of(folder)) == words
+    words = "No difference from albert was found in the one comparison; a difference of about "
+    assert headline(evidence_of(folder)).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((0.013, 0.126), "a difference of about 1.3 points on RTE and about 13 points on CoLA would have been found"),
+        ((0.5, 0.5), "nothing could have been found with this data."),
+        ((0.013, 0.5), "would have been found with 80 % power; nothing could have been found with this data on CoLA."),
+    ],
+)
+def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_found(tmp_path, sizes, words):
+    folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte", "cola"], num_examples=60)
+    evidence = evidence_of(folder)
+    compared = zip(evidence.comparisons, sizes, strict=True)
+    sized = [dataclasses.replace(one, detectable_difference=size) for one, size in compared]
+    vars(evidence)["comparisons"] = sized  # as if the property had been computed
+    assert words in headline(evidence)
 
 
 @pytest.mark.parametrize(
