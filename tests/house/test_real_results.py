@@ -218,7 +218,7 @@ def test_the_page_is_made_of_what_is_kept_which_verify_agrees_with(tmp_path, out
     page = real_results_page.page("cpu", tmp_path / "cpu")
     assert page == real_results_page.page("cpu", tmp_path / "cpu")
     (line,) = [line for line in page.splitlines() if line.startswith("| PALBERT - PonderNet | RTE |")]
-    assert line.endswith(tuple(f"| {word} |" for word in VERDICTS[:-1]))
+    assert line.rpartition(" | ")[2].startswith(VERDICTS[:-1])
     dev = next(table for table in tabulate(gather([load_study(study)])) if table.name == "dev")
     assert "12 confirm completed" in page and "[All tables](../benchmarks/results/real/cpu/tables.md)" in page
     assert f"##{render(dev, 'md')}".strip() in real_results_page.tables_page("cpu", tmp_path / "cpu")
