@@ -17,14 +17,18 @@ POST_HOC = {"threshold": [0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.
 PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [2e-5], "batch_size": [8], "threshold": [0.2]}
 
 FIXED: dict[str, Value] = paper.FIXED | {
-    "epochs": 3,  # for BERT and ALBERT; 10 for RoBERTa
+    "epochs": 3,
     "stop_after": 0,
     "select": "last",
     "schedule": "linear",
     "gradient_clip": 1.0,
 }
 # The script takes the dropout of the backbone's configuration, which is 0 for ALBERT-base.
-FIXED_BY_FAMILY: dict[str, Configuration] = {"bert": {"hidden_dropout": 0.1}, "roberta": {"hidden_dropout": 0.1}}
+FIXED_BY_FAMILY: dict[str, Configuration] = {
+    "bert": {"hidden_dropout": 0.1},
+    "distilbert": {"hidden_dropout": 0.1},
+    "roberta": {"hidden_dropout": 0.1, "epochs": 10},
+}
 BACKBONE = paper.BACKBONE
 FAMILIES = (  # families whose pooler can be copied
     *("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"),

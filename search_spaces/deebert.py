@@ -16,6 +16,6 @@ POST_HOC = {"entropy": [0.0014, 0.007, 0.014, 0.072, 0.14, 0.22, 0.29, 0.43, 0.5
 PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [2e-5], "batch_size": [8], "entropy": [0.14]}
 
 FIXED = berxit.FIXED  # DeeBERT's scripts also have 3 epochs, a linear schedule and clipping at norm 1
-FIXED_BY_FAMILY = berxit.FIXED_BY_FAMILY  # the dropout of the backbone's configuration, as in BERxiT's script
+FIXED_BY_FAMILY = {family: berxit.FIXED_BY_FAMILY[family] for family in ("bert", "roberta")}  # as in BERxiT's script
 BACKBONE = paper.BACKBONE
 FAMILIES = berxit.FAMILIES

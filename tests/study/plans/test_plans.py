@@ -70,6 +70,7 @@ def test_a_variant_is_an_arm_with_its_own_fields_beside_its_method():
     [
         *(("pabee", "bert", 0.1), ("pabee", "albert", 0.0), ("pabee", "electra", 0.0)),
         *(("deebert", "bert", 0.1), ("deebert", "roberta", 0.1), ("berxit", "bert", 0.1), ("berxit", "roberta", 0.1)),
+        *(("berxit", "distilbert", 0.1), ("deebert", "distilbert", 0.0)),
         *(("albert", "bert", 0.0), ("palbert", "bert", 0.0), ("pondernet", "roberta", 0.0)),  # --hidden-dropout-prob 0
     ],
 )
@@ -81,6 +82,15 @@ def test_dropout_depends_on_the_family_as_in_the_original(method, family, dropou
     assert (found.value, found.origin) == (dropout, f"search_spaces/{method}.py {origin}")
     by_hand = plan_from("--profile", "paper", "--backbone", str(tmp_path), "--set", "hidden_dropout=0.2")
     assert resolve_configuration(by_hand, method, "rte").fixed["hidden_dropout"].value == 0.2
+
+
+@pytest.mark.parametrize("method", ["deebert", "berxit"])
+@pytest.mark.parametrize(("family", "epochs"), [("roberta", 10), ("bert", 3)])
+def test_epochs_depend_on_the_family_as_in_the_original(method, family, epochs, tmp_path):
+    """scripts/train_highway.sh of castorini/DeeBERT at 563eac1 and of castorini/berxit at 1fb2162."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    plan = plan_from("--profile", "paper", "--method", method, "--backbone", str(tmp_path))
+    assert resolve_configuration(plan, method, "rte").fixed["epochs"].value == epochs
 
 
 @pytest.mark.parametrize("method", ["pabee", "deebert", "berxit"])
