@@ -166,6 +166,18 @@ OPTIONS = {
         --logging_steps --save_steps --eval_all_checkpoints --no_cuda --overwrite_output_dir --overwrite_cache --seed
         --fp16 --fp16_opt_level --local_rank --server_ip --server_port
     """,
+    "castorini/DeeBERT": """
+        --model_type --model_name_or_path --task_name --do_train --do_eval --do_lower_case --data_dir --max_seq_length
+        --per_gpu_eval_batch_size --per_gpu_train_batch_size --learning_rate --num_train_epochs --overwrite_output_dir
+        --seed --output_dir --plot_data_dir --save_steps --overwrite_cache --eval_after_first_stage
+        --eval_each_highway --eval_highway --early_exit_entropy
+    """,
+    "castorini/berxit": """
+        --model_type --model_name_or_path --task_name --do_train --do_eval --do_lower_case --data_dir --max_seq_length
+        --per_gpu_eval_batch_size --per_gpu_train_batch_size --learning_rate --num_train_epochs --overwrite_output_dir
+        --seed --output_dir --plot_data_dir --save_steps --overwrite_cache --train_routine --log_id --no_comet
+        --eval_each_highway --eval_highway --lte_th --testset
+    """,
     "shoarora/lmtuners": "--tokenizer_path --max_length",
     "jchenghu/sharebert": """
         --local_rank --model_type --tokenizer_name --hidden_act --hidden_size --factor_size --num_hidden_layers
