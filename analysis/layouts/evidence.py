@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.layouts import notes
 from analysis.layouts.table import ESTIMATE, POINTS, POINTS_RANGE, Entry, Line, Table
-from analysis.statistics.budgets import Saving, read_saving
+from analysis.statistics.budgets import Saving, evaluate_cell, read_saving
 from analysis.statistics.comparisons import (
     Comparison,
     Repeats,
@@ -27,7 +27,7 @@ from analysis.statistics.comparisons import (
 )
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
-from analysis.statistics.exits import Exits, FullRun, Sweep, read_exits, read_full_run, read_rules
+from analysis.statistics.exits import Exits, FullRun, Sweep, list_sweeps, read_exits, read_full_run
 from analysis.statistics.gains import Gain, can_toss, read_gain, score_coins
 from analysis.statistics.samples import (
     PLAIN_METHOD,
@@ -154,9 +154,24 @@ class Evidence:
 
         Dropped final runs count, as gains are measured at these settings. Cells without stored sweeps are left out.
         """
-        cells = {place: self.cells_by_place[place].with_dropped for place in self.exits}
-        read = {place: (cell, exits) for place, cell in cells.items() if (exits := read_exits(cell)) is not None}
-        return {place: rules for place, own in read.items() if (rules := read_rules(*own))}
+        rules = {}
+        for place in self.exits:
+            exits = read_exits(self.cells_by_place[place].with_dropped)
+            if exits is not None and exits.sweeps:
+                swept = {sweep.rule for sweep in exits.sweeps}
+                _, sweeps = self._applied_rules.get(place, (None, []))
+                rules[place] = (*exits.sweeps, *(sweep for sweep in sweeps if sweep.rule not in swept))
+        return rules
+
+    @cached_property
+    def _applied_rules(self) -> dict[Place, tuple[Saving, list[Sweep]]]:
+        """What is computed with all exit rules, for cells whose models have exits; each rule is applied once."""
+        applied = {}
+        for place in self._with_exits:
+            settings = evaluate_cell(self.cells_by_place[place])
+            if settings is not None:  # the settings keep all predictions in memory, so they are not cached
+                applied[place] = read_saving(settings, self.find_plain(place)), list_sweeps(settings)
+        return applied
 
     @cached_property
     def gains(self) -> dict[Place, Gain]:
@@ -167,8 +182,7 @@ class Evidence:
     @cached_property
     def savings(self) -> dict[Place, Saving]:
         """Fewest layers at which each cell keeps the plain model's score, for cells whose models have exits."""
-        savings = {place: read_saving(self.cells_by_place[place], self.find_plain(place)) for place in self._with_exits}
-        return {place: saving for place, saving in savings.items() if saving is not None}
+        return {place: saving for place, (saving, _) in self._applied_rules.items()}
 
     @cached_property
     def weak_models(self) -> dict[Place, tuple[float, float]]:

@@ -47,17 +47,20 @@ class Saving:
 
 @dataclass(frozen=True)
 class SettingsOnHalves:
-    """Scores and layers of exit settings on each half of dev, as means over the seeds."""
+    """Scores and layers of exit settings on each half of dev, as means over the seeds, and on all examples."""
 
     stored: Sequence[Predictions]
     rules: Sequence[ExitRule | None]  # None: the setting of the trials
     scores: np.ndarray  # (settings, 2)
     mean_layers: np.ndarray  # (settings, 2)
+    whole_scores: np.ndarray  # (settings, seeds)
+    whole_layers: np.ndarray  # (settings, seeds)
 
     def only(self, rules: Sequence[ExitRule | None]) -> SettingsOnHalves:
         """Keep only the settings `rules`."""
         places = [self.rules.index(rule) for rule in rules]
-        return SettingsOnHalves(self.stored, rules, self.scores[places], self.mean_layers[places])
+        arrays = (self.scores, self.mean_layers, self.whole_scores, self.whole_layers)
+        return SettingsOnHalves(self.stored, rules, *(own[places] for own in arrays))
 
     def best_within(self, most_layers: float) -> Chosen | None:
         """Choose the setting that scores best with at most `most_layers` mean layers; None if no setting fits."""
@@ -91,13 +94,8 @@ class SettingsOnHalves:
         )
 
 
-def read_saving(cell: Cell, plain: Cell | None) -> Saving | None:
-    """Find the fewest layers at which a cell's models keep a plain model's score. Dropped final runs count.
-
-    Args:
-        cell: models with early exits.
-        plain: models of the same backbone without early exits. If it is None or lacks predictions of the same examples,
-            the last layer of `cell`'s own models takes its place.
+def evaluate_cell(cell: Cell) -> SettingsOnHalves | None:
+    """Evaluate all exit settings of a cell's models; each exit rule is applied once. Dropped final runs count.
 
     Returns:
         None if predictions are missing or for different examples.
@@ -108,16 +106,30 @@ def read_saving(cell: Cell, plain: Cell | None) -> Saving | None:
     stored = read_cell_predictions(cell.with_dropped)
     if len({one.examples for one in stored}) != 1:
         return None
+    return evaluate_on_halves(stored, list_all_settings(stored))
+
+
+def read_saving(settings: SettingsOnHalves, plain: Cell | None) -> Saving:
+    """Find the fewest layers at which a cell's models keep a plain model's score. Dropped final runs count.
+
+    Args:
+        settings: all exit settings of models with early exits.
+        plain: models of the same backbone without early exits. If it is None or lacks predictions of the same examples,
+            the last layer of the models with early exits takes its place.
+
+    Raises:
+        ValueError: if a predictions file is damaged.
+    """
+    stored = settings.stored
     others = read_cell_predictions(plain.with_dropped) if plain else []
     is_plain = {one.examples for one in others} == {stored[0].examples}
     reference = others if is_plain else stored
     least_scores = _last_layer_on_halves(reference) - MOST_LOST
-    of_all = evaluate_on_halves(stored, list_all_settings(stored))
     return Saving(
         reference=f"{plain.arm.method if plain and is_plain else 'the same models'} with all layers",
         reference_score=float(np.mean([one.score_answers(one.layer_answers[-1]) for one in reference])),
-        own=of_all.only(list_own_settings(stored)).cheapest_keeping(least_scores),
-        of_all=of_all.cheapest_keeping(least_scores),
+        own=settings.only(list_own_settings(stored)).cheapest_keeping(least_scores),
+        of_all=settings.cheapest_keeping(least_scores),
     )
 
 
@@ -137,13 +149,19 @@ def evaluate_on_halves(stored: Sequence[Predictions], rules: Sequence[ExitRule |
     """
     parts = halves(stored[0].split)
     scores, mean_layers = np.empty((2, len(rules), len(parts)))
+    whole_scores, whole_layers = np.empty((2, len(rules), len(stored)))
     for place, rule in enumerate(rules):
         setting = apply_setting(rule, stored)
+        whole_layers[place] = setting.mean_layers
+        whole_scores[place] = [
+            np.mean([one.score_answers(draw) for draw in draws])
+            for one, draws in zip(stored, setting.answers, strict=True)
+        ]
         for half, rows in enumerate(parts):
             pairs = [(one, draw) for one, draws in zip(stored, setting.answers, strict=True) for draw in draws]
             scores[place, half] = np.mean([_score(one, draw, rows) for one, draw in pairs])
             mean_layers[place, half] = np.mean([layers[:, rows].mean() for layers in setting.exit_layers])
-    return SettingsOnHalves(stored, rules, scores, mean_layers)
+    return SettingsOnHalves(stored, rules, scores, mean_layers, whole_scores, whole_layers)
 
 
 def _score(predictions: Predictions, answers: np.ndarray, rows: np.ndarray) -> float:

@@ -2,8 +2,8 @@
 
 `read_exits` reads the layers at which examples exit. It also reads mean layers and scores at other exit settings.
 `read_full_run` finds a setting that exits earlier if the models run all layers.
-`read_rules` applies other exit rules to the same models. `read_guarantees` finds safe exit settings, at which few
-examples lose the right answer. `gains.py` measures whether exits tell easy examples from hard ones.
+`list_sweeps` has the results of other exit rules on the same models. `read_guarantees` finds safe exit settings, at
+which few examples lose the right answer. `gains.py` measures whether exits tell easy examples from hard ones.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from itertools import groupby
 
 import numpy as np
 
+from analysis.statistics.budgets import SettingsOnHalves
 from analysis.statistics.exit_settings import list_all_settings
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import list_rules
-from trainables.models.exit_rules import ExitRule, apply_exit, read_setting, with_setting
+from trainables.models.exit_rules import ExitRule, read_setting, with_setting
 from trainables.models.safe_exits import EvaluatedSettings, evaluate_settings, find_safe_setting
 from trainables.runs.trial import blocked_exit
 
@@ -159,22 +160,24 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
     )
 
 
-def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """List the sweeps of `exits`, followed by one sweep for each exit rule that `exits` lacks.
+def list_sweeps(settings: SettingsOnHalves) -> list[Sweep]:
+    """List the results of each exit rule that needs only the answers of layers; `settings` has its settings."""
+    layers, _, labels = settings.stored[0].outputs.logits.shape
+    return [
+        _sweep_rule(list(rules), settings)
+        for _, rules in groupby(list_rules(layers, labels), key=lambda rule: rule.name)
+    ]
 
-    The other sweeps are computed from layer outputs. The result is empty if `exits` has no sweeps.
 
-    Raises:
-        ValueError: if a predictions file is damaged.
-    """
-    swept = {sweep.rule for sweep in exits.sweeps}
-    if not swept:
-        return ()
-    stored = read_cell_predictions(cell)
-    layers, _, labels = stored[0].outputs.logits.shape
-    others = [rule for rule in list_rules(layers, labels) if rule.name not in swept]
-    by_kind = [list(settings) for _, settings in groupby(others, key=lambda rule: rule.name)]
-    return (*exits.sweeps, *(_applied(settings, stored) for settings in by_kind))
+def _sweep_rule(rules: list[ExitRule], settings: SettingsOnHalves) -> Sweep:
+    places = [settings.rules.index(rule) for rule in rules]
+    return Sweep(
+        rule=rules[0].name,
+        field=rules[0].field or "",
+        settings=np.array([read_setting(rule) for rule in rules], dtype=float),
+        mean_layers=settings.whole_layers[places].T,
+        scores=settings.whole_scores[places].T,
+    )
 
 
 def find_rule(sweep: Sweep, place: int, stored: Sequence[Predictions]) -> ExitRule | None:
@@ -188,19 +191,6 @@ def find_rule(sweep: Sweep, place: int, stored: Sequence[Predictions]) -> ExitRu
             value = getattr(rule, rule.field)
             return with_setting(rule, {rule.field: type(value)(sweep.settings[place])})
     return None
-
-
-def _applied(settings: list[ExitRule], stored: list[Predictions]) -> Sweep:
-    """Apply each setting of one exit rule to the stored layer outputs of each seed."""
-    results = [[apply_exit(rule, own.outputs) for rule in settings] for own in stored]
-    pairs = zip(stored, results, strict=True)
-    return Sweep(
-        rule=settings[0].name,
-        field=settings[0].field or "",
-        settings=np.array([read_setting(rule) for rule in settings], dtype=float),
-        mean_layers=np.array([[result.exit_layer.mean() for result in of_seed] for of_seed in results]),
-        scores=np.array([[own.scored(result.logits) for result in of_seed] for own, of_seed in pairs]),
-    )
 
 
 def _shares(predictions: Predictions, depth: int) -> np.ndarray:

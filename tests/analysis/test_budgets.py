@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from helpers.places import ROOT
@@ -10,12 +12,13 @@ from helpers.swept_studies import swept_study
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
 from analysis.layouts.rendering import render
-from analysis.statistics.budgets import MOST_LOST, evaluate_on_halves, read_saving
+from analysis.statistics import exit_settings
+from analysis.statistics.budgets import MOST_LOST, evaluate_cell, evaluate_on_halves, read_saving
 from analysis.statistics.exit_settings import halves, list_all_settings, list_own_settings
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions
 from trainables.models.answer_rules import FixedLayer, list_rules
-from trainables.models.exit_rules import Threshold, apply_exit
+from trainables.models.exit_rules import Threshold, apply_exit, describe_rule
 
 KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu"
 
@@ -80,7 +83,7 @@ def test_no_setting_within_a_budget_is_no_score(kept):
     ],
 )
 def test_fewest_layers_of_the_kept_studies_within_one_point_of_albert(kept, method, task, own, of_all):
-    saving = read_saving(kept[task][method, task], kept[task]["albert", task])
+    saving = read_saving(evaluate_cell(kept[task][method, task]), kept[task]["albert", task])
     assert saving.reference == "albert with all layers"
     assert saving.reference_score == pytest.approx(np.mean(kept[task]["albert", task].scores))
     layers = [chosen and float(np.mean(chosen.mean_layers)) for chosen in (saving.own, saving.of_all)]
@@ -115,7 +118,7 @@ def test_cheapest_setting_is_chosen_on_one_half_and_measured_on_the_other(made):
 def test_without_a_plain_model_the_last_layer_of_the_same_models_is_kept(made):
     cell = made.cells_by_place["pondernet", "rte"]
     stored = read_cell_predictions(cell)
-    saving = read_saving(cell, None)
+    saving = read_saving(evaluate_cell(cell), None)
     assert saving.reference == "the same models with all layers"
     last = [np.mean(one.layer_answers[-1] == one.labels) for one in stored]
     assert saving.reference_score == pytest.approx(np.mean(last))
@@ -127,6 +130,21 @@ def test_all_settings_are_the_own_ones_and_every_rule_of_layer_answers(made):
     rules = list_all_settings(stored)
     assert rules[0] is None and Threshold(0.5) in rules and FixedLayer(12) in rules
     assert len(rules) == len(set(rules)) == 1 + 20 + len(list_rules(12, 2))
+
+
+def test_each_exit_rule_is_applied_once_for_savings_and_rules(tmp_path, monkeypatch):
+    evidence = gather([load_study(swept_study(tmp_path / "s", ["albert", "palbert", "pabee"], ["rte"]))])
+    applied: Counter[str] = Counter()
+
+    def apply(rule, outputs):
+        applied[describe_rule(rule)] += 1
+        return apply_exit(rule, outputs)
+
+    monkeypatch.setattr(exit_settings, "apply_exit", apply)
+    assert len(evidence.savings) == len(evidence.rules) == 2
+    chosen = [own for saving in evidence.savings.values() for own in (saving.own, saving.of_all) if own is not None]
+    again = {name for own in chosen for name in own.names}
+    assert applied and max(number for name, number in applied.items() if name not in again) == 2 * 5  # models
 
 
 def test_table_prints_a_dash_where_no_setting_keeps_the_score():
