@@ -1,6 +1,6 @@
 """Whether the statistics keep what they state: simulated studies of which the truth is known.
 
-    python -m benchmarks.statistics                  # everything, about three minutes
+    python -m benchmarks.statistics                  # everything, about ten minutes
     python -m benchmarks.statistics search verdict   # these alone
     python -m benchmarks.statistics --quick          # a tenth of the repetitions
 
@@ -13,10 +13,13 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     drops         two methods that are alike, and a user who drops seeds that hide a difference: how often they differ
     search        methods that are alike, each searched afresh: how often their chosen configurations differ
     mean          coverage of the interval of a mean score, and of those of several methods' means over the tasks
+    metrics       coverage of the interval of a mean score in the other metrics, also if some seeds failed to train
+    differences   coverage of the interval of a difference, and marks among rows other than the baseline
     repeats       methods that are alike, each searched several times: level and coverage of the test over searches
     power         how often a study on RTE's 277 examples finds a true difference of the size that another study, which
                   found nothing, printed as found with 80 % power
     verdict       coverage against a published median, and how often each word is wrong
+    verdict-on-dev  the same, with models that answer the same dev examples
     searched      the same number searched and published afresh: how often it is called not reproduced
     looks         methods alike, in a study that grows by seeds, tasks, methods ... until one is marked: how often the
                   last table does, or any did
@@ -54,7 +57,7 @@ from analysis.statistics.comparisons import (
 from analysis.statistics.curves import Settings, common_range, make_curves
 from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.gains import measure_gains
-from analysis.statistics.samples import Sample, Scored
+from analysis.statistics.samples import Sample, Scored, weighted_scores
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
 from analysis.studies.stored_predictions import Answers, Predictions, predictions_from
@@ -312,6 +315,72 @@ def eases(rng: np.random.Generator, correlation: float, accuracy: float = 0.75) 
     return rng.beta(accuracy * concentration, (1 - accuracy) * concentration, EXAMPLES)
 
 
+class Scoring(NamedTuple):
+    """A task, the size of its dev set, and the share of its labels that are 1."""
+
+    task: str
+    examples: int
+    share: float
+
+
+def other_metrics(divisor: int) -> Iterator[Rate]:
+    """Mean scores in Matthews' correlation, F1 and Pearson's and Spearman's correlations, on new dev examples."""
+    rng, repeats = np.random.default_rng(20), 1_500 // divisor
+    for scoring in (Scoring("cola", 1_043, 0.69), Scoring("mrpc", 408, 0.68), Scoring("stsb", 1_500, 0.5)):
+        truth = float(np.mean([score_models(rng, scoring._replace(examples=20_000), 20).scores for _ in range(10)]))
+        weights = rng.multinomial(scoring.examples, np.full(scoring.examples, 1 / scoring.examples), size=RESAMPLES)
+        whole = collapsed = 0
+        for _ in range(repeats):
+            models = score_models(rng, scoring, SEEDS, weights.astype(float))
+            interval = uncertainty.mean_interval(models.resampled, models.scores.tolist())
+            whole += interval.low <= truth <= interval.high
+            trained = rng.random(SEEDS) > 0.2
+            interval = uncertainty.mean_interval(models.resampled * trained, (models.scores * trained).tolist())
+            collapsed += interval.low <= 0.8 * truth <= interval.high
+        name = f"{' and '.join(GLUE[scoring.task].metrics)}: mean score covered"
+        yield Rate(name, whole / repeats, repeats, "at least", 0.94)
+        if scoring.task == "cola":
+            name = "the same, a fifth of the seeds gives one answer to all examples; a note counts them"
+            yield Rate(name, collapsed / repeats, repeats, "for comparison", None)
+
+
+def score_models(rng: np.random.Generator, scoring: Scoring, seeds: int, weights: np.ndarray | None = None) -> Models:
+    """Models of one method in the metric of a task; all find the same examples difficult."""
+    n = scoring.examples
+    hard, luck = 0.7**0.5 * rng.normal(size=n), 0.3**0.5 * rng.normal(size=(seeds, n))
+    shift = SEED_DEVIATION * rng.normal(size=(seeds, 1))
+    if GLUE[scoring.task].is_regression:
+        labels = rng.uniform(0, 5, n)
+        answers = labels + (1 - 3 * shift) * (hard + luck)
+    else:
+        labels = (rng.random(n) < scoring.share).astype(int)
+        answers = np.where(hard + luck < special.ndtri(0.8 + shift), labels, 1 - labels)
+    weights = np.ones((1, n)) if weights is None else weights
+    scores = weighted_scores(GLUE[scoring.task], np.concatenate([np.ones((1, n)), weights]), answers, labels)
+    return Models(scores[0], scores[1:])
+
+
+def differences_of_methods(divisor: int) -> Iterator[Rate]:
+    """Two methods of which one is better, and tables of methods that are alike, without their baseline."""
+    rng, repeats = np.random.default_rng(21), 3_000 // divisor
+    for difference in (0.0, 0.05):
+        covered = 0
+        for _ in range(repeats):
+            test = compare_on_rte(rng, SEEDS, difference, 1).test
+            covered += test.low <= difference <= test.high
+        name = f"a difference of {100 * difference:.0f} points covered"
+        yield Rate(name, covered / repeats, repeats, "at least", uncertainty.LEVEL)
+    tables, marked = 300 // divisor, 0
+    for _ in range(tables):
+        p_values = []
+        for _ in range(TASKS):
+            ease = rng.uniform(0.5, 1.0, EXAMPLES)
+            models = [sample(rng, np.clip(ease + rng.normal(0, 0.1, EXAMPLES), 0, 1)) for _ in range(METHODS - 1)]
+            p_values += [compared(one, other).p_value for one, other in itertools.combinations(models, 2)]
+        marked += min(uncertainty.holm(p_values)) < uncertainty.ALPHA
+    yield Rate("tables without the baseline: any p, Holm, below 5 %", marked / tables, tables, "at most", 0.05)
+
+
 def repeats_of_searches(divisor: int) -> Iterator[Rate]:
     """Two methods, whole searches repeated; in standard deviations over seeds. The last is --compare methods."""
     rng, repeats = np.random.default_rng(9), 1_000 // divisor
@@ -325,6 +394,9 @@ def repeats_of_searches(divisor: int) -> Iterator[Rate]:
         tests = [over_searches(rng, searches, POPULATIONS["spread 1"], difference=3.0) for _ in range(repeats)]
         found = float(np.mean([test.p_value < uncertainty.ALPHA for test in tests]))
         yield Rate(f"{searches}, spread 1: a difference of 3 found", found, repeats, "for comparison", None)
+    for searches in (Searches(3, 12, SEEDS), preset):
+        rejected = float(np.mean([over_searches_on_dev(rng, searches).holds for _ in range(repeats)]))
+        yield Rate(f"{searches}, on dev examples: rejected", rejected, repeats, "at most", uncertainty.ALPHA)
 
 
 class Searches(NamedTuple):
@@ -352,6 +424,22 @@ def over_searches(
         sides.append(Repeats(confirmed.mean(axis=1).tolist(), np.zeros((2, number)), "all alike", confirmed.tolist()))
     (comparison,) = compare({("better", "task"): sides[0], ("baseline", "task"): sides[1]}, "baseline")
     return comparison.test
+
+
+def over_searches_on_dev(rng: np.random.Generator, searches: Searches) -> Comparison:
+    """The test of two methods that are alike, whose models answer the same dev examples."""
+    ease, sides = rng.uniform(0.5, 1.0, EXAMPLES), {}
+    for row in ("better", "baseline"):
+        chances, models = ease + rng.normal(0, 0.1, EXAMPLES), []
+        for _ in range(searches.number):
+            expected = SEED_DEVIATION * rng.normal(size=searches.configurations)
+            best = (expected + 2 * SEED_DEVIATION * rng.normal(size=searches.configurations)).argmax()
+            models.append(sample(rng, np.clip(chances + expected[best], 0, 1), seeds=searches.seeds))
+        means = np.stack([own.resampled.mean(axis=1) for own in models], axis=1)
+        scores = [float(own.scores.mean()) for own in models]
+        sides[row, "rte"] = Repeats(scores, means, "RTE", [own.scores.tolist() for own in models])
+    (comparison,) = compare(sides, "baseline")
+    return comparison
 
 
 def power_on_rte(divisor: int) -> Iterator[Rate]:
@@ -409,6 +497,24 @@ def verdicts(divisor: int) -> Iterator[Rate]:
             yield Rate(f"{name}: a margin apart, called reproduced", same / repeats, repeats, "at most", allowed)
 
 
+def verdicts_on_dev(divisor: int) -> Iterator[Rate]:
+    """Published and ours from one method: models that answer the same dev examples."""
+    rng, repeats = np.random.default_rng(22), 4_000 // divisor
+    for statistic in ("median", "mean"):
+        covered = wrong = 0
+        for _ in range(repeats):
+            ease = eases(rng, 0.3)
+            ours, published = (sample(rng, ease).scores for _ in range(2))
+            value = float(np.median(published) if statistic == "median" else np.mean(published))
+            found = verdict(ours.tolist(), value, f"{statistic} of {SEEDS}", None)
+            assert found is not None
+            covered += found.low <= 0 <= found.high
+            wrong += found.word.startswith("not ")
+        name = f"on dev examples, {statistic} of {SEEDS}, our deviation"
+        yield Rate(f"{name}: covered", covered / repeats, repeats, "at least", 0.93)
+        yield Rate(f"{name}: the same, called not reproduced", wrong / repeats, repeats, "at most", 0.06)
+
+
 def searched_and_published(divisor: int) -> Iterator[Rate]:
     """Both numbers are of winners of their own searches in one population; seeds spread by one margin."""
     rng, repeats = np.random.default_rng(12), 2_000 // divisor
@@ -462,6 +568,16 @@ def more_seeds(rng: np.random.Generator, looks: int) -> list[float]:
     return [p_of_seeds(one[: SEEDS * number], other[: SEEDS * number]) for number in range(1, looks + 1)]
 
 
+def more_seeds_on_dev(rng: np.random.Generator, looks: int) -> list[float]:
+    """The same, if all seeds answer the same dev examples."""
+    ease = rng.uniform(0.5, 1.0, EXAMPLES)
+    chances = [np.clip(ease + rng.normal(0, 0.1, EXAMPLES), 0, 1) for _ in range(2)]
+    one, other = (sample(rng, own, seeds=SEEDS * looks) for own in chances)
+    numbers = [SEEDS * number for number in range(1, looks + 1)]
+    parts = ([Models(own.scores[:n], own.resampled[:, :n]) for own in (one, other)] for n in numbers)
+    return [compared(*pair).p_value for pair in parts]
+
+
 def p_of_seeds(one: np.ndarray, other: np.ndarray) -> float:
     """The p-value of scores by seed; examples leave nothing open."""
     nothing = np.zeros((2, len(one)))
@@ -495,6 +611,7 @@ def other_winners(rng: np.random.Generator, looks: int) -> list[float]:
 
 EXTENSIONS: dict[str, Callable[[np.random.Generator, int], list[float]]] = {
     "more seeds": more_seeds,
+    "more seeds, on the same dev examples": more_seeds_on_dev,
     "a task more": more_tasks,
     "a method more": more_methods,
     "another baseline": other_baselines,
@@ -653,6 +770,14 @@ def gains_of_exits(divisor: int) -> Iterator[Rate]:
         level = (1 - uncertainty.LEVEL) / 2
         if not kind.knows_hard:
             yield Rate(f"{kind.name}: called better than a coin", claimed / repeats, repeats, "at most", level)
+    for epochs in (6, 25):
+        claimed, studies = 0, repeats // 2
+        for _ in range(studies):
+            labels, ease = rng.integers(2, size=EXAMPLES), rng.uniform(0.5, 0.85, EXAMPLES)
+            models = [best_of_epochs(EXITING[0], labels, ease, epochs, rng) for _ in range(SEEDS)]
+            claimed += measure_gains(models, [apply_setting(None, models)])[0].interval.low > 0
+        name = f"{EXITING[0].name}, best of {epochs} epochs on the same dev rows: called better than a coin"
+        yield Rate(name, claimed / studies, studies, "for comparison", None)
 
 
 def exiting_model(
@@ -676,6 +801,15 @@ def exiting_model(
         "layer_logits": logits,
     }
     return predictions_from(GLUE[kind.task], arrays | nothing | names)
+
+
+def best_of_epochs(
+    kind: Exiting, labels: np.ndarray, ease: np.ndarray, epochs: int, rng: np.random.Generator
+) -> Predictions:
+    """The epoch of a trial that scores best on the dev rows of the gain."""
+    shift = rng.normal(0, SEED_DEVIATION)
+    trial = (exiting_model(kind, labels, ease, shift + rng.normal(0, SEED_DEVIATION), rng) for _ in range(epochs))
+    return max(trial, key=lambda model: model.score)
 
 
 def population_gain(kind: Exiting, rng: np.random.Generator) -> float:
@@ -759,9 +893,12 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "drops": dropped_seeds,
     "search": searched_once,
     "mean": mean_scores,
+    "metrics": other_metrics,
+    "differences": differences_of_methods,
     "repeats": repeats_of_searches,
     "power": power_on_rte,
     "verdict": verdicts,
+    "verdict-on-dev": verdicts_on_dev,
     "searched": searched_and_published,
     "looks": looks_at_tables,
     "epochs": chosen_epochs,

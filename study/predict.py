@@ -10,7 +10,7 @@ standard error.
 --risk 0.01 chooses the earliest exit that is safe on the stored dev predictions: at most 1 % of new examples are
 answered wrongly there although all layers would answer them correctly (95 % confidence). The guarantee does not hold
 for the dev rows themselves. It is for one rule, chosen beforehand: the fastest of several rules, chosen by hand, loses
-more in up to one case of five. The command says if the model's epoch or seed was chosen on these rows.
+more in 6 to 18 % of cases. The command says if the model's epoch or seed was chosen on these rows.
 --set rule=entropy replaces the model's exit rule.
 """
 

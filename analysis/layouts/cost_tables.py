@@ -76,6 +76,7 @@ def exits_table(evidence: Evidence) -> Table | None:
         columns=EXITS,
         lines=lines,
         caption=" ".join(_explain_exits(evidence, lines)),
+        notes=_warn_of_gains(evidence),
         sidecar={"savings": _list_savings(evidence), "curves": _list_curves(evidence)},
     )
 
@@ -109,6 +110,14 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
         yield f"{words[0]}{words[1].upper()}{words[2:]}."
     if "difference" in shown:
         yield f'"Difference" is the mean score minus that of {baseline}; intervals are 95 % intervals.'
+
+
+def _warn_of_gains(evidence: Evidence) -> list[str]:
+    """Name the rows whose epochs were chosen by the score from which the gain is computed."""
+    places = [place for place in evidence.gains if is_epoch_chosen_on_dev(evidence.cells_by_place[place])]
+    names = joined(list(dict.fromkeys(row for row, _ in places)))
+    note = f"gains of {names} are too high: on these rows, their epochs were chosen by the score with exits"
+    return [note] * bool(places)
 
 
 def exit_settings_table(evidence: Evidence) -> Table | None:

@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from helpers.made_studies import edit_records
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
@@ -245,6 +246,15 @@ def test_gain_is_the_score_in_the_tables_minus_that_of_the_coin(tmp_path):
             assert cell.scores[seed] - gain.scores[seed] == pytest.approx(near, abs=0.01)
     line = next(line for line in exits_table(evidence).lines if line.label == "palbert/rte")
     assert line.entries["gain"].values[""] == pytest.approx(100 * evidence.gains["palbert", "rte"].mean)
+
+
+@pytest.mark.parametrize(("select", "is_named"), [("best", True), ("last", False)])
+def test_gains_of_epochs_chosen_on_the_same_rows_are_named(tmp_path, select, is_named):
+    folder = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"])
+    edit_records(folder, lambda rows: [row["config"].update(select=select) for row in rows])
+    notes = exits_table(gather([load_study(folder)])).notes
+    named = "gains of palbert are too high: on these rows, their epochs were chosen by the score with exits"
+    assert notes == [named] * is_named
 
 
 def test_gain_needs_two_seeds_of_two_layers_on_the_same_examples():

@@ -54,11 +54,12 @@ def test_slots_of_a_small_study_are_busier_than_ray_tune_leaves_them(tmp_path):
     assert study["busy"] > tune["busy"] > 0
 
 
-LONG_SIMULATIONS = [pytest.param(name, marks=pytest.mark.long) for name in ("verdict", "searched")]
+SHORT_SIMULATIONS = ("mean", "metrics", "differences", "repeats", "looks", "epochs", "chosen", "safe")
+LONG_SIMULATIONS = [pytest.param(name, marks=pytest.mark.long) for name in ("verdict", "verdict-on-dev", "searched")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mean", "repeats", "looks", "epochs", *LONG_SIMULATIONS])
+@pytest.mark.parametrize("name", [*SHORT_SIMULATIONS, *LONG_SIMULATIONS])
 def test_simulated_statistics_keep_what_they_state(name):
     rates = list(statistics.SIMULATIONS[name](statistics.QUICK))
     assert len(rates) >= 2 and all(rate.holds for rate in rates), [rate.describe() for rate in rates]
