@@ -200,8 +200,8 @@ def answer(process: TrialProcess) -> Message:
 
 @pytest.mark.slow
 def test_process_that_hangs_is_ended_and_its_traces_are_in_the_log(tmp_path: Path) -> None:
-    process = process_with(tmp_path, "if step == 3: time.sleep(3600)")
-    wait_until(lambda: process._read_place() == " in step 3 of epoch 1")
+    process = process_with(tmp_path, "if step == 3: (HERE / 'hangs').touch(); time.sleep(3600)")
+    wait_until((tmp_path / "hangs").exists)
     process._allowed_seconds = 1.0
     with pytest.raises(ProcessLost, match=r"^its process hung in step 3 of epoch 1; see workers.log$") as lost:
         wait_until(process.check_silence)
