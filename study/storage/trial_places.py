@@ -515,7 +515,8 @@ def delete_marks(storage: StudyStorage, folder: Path) -> None:
         with one_line_errors(f"{place} cannot be written"):
             for name in _list_names(place):
                 if name.startswith(prefix):
-                    _delete(join(place, name))
+                    with suppress(FileNotFoundError):  # a launch that woke has deleted its own mark
+                        _delete(join(place, name))
 
 
 def _list_places(storage: str, folder: Path) -> list[str]:
