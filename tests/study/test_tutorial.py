@@ -55,7 +55,7 @@ def test_the_study_of_the_tutorial_has_its_table_and_seven_seeds(place: tuple[Pa
     assert require_plan(folder / "runs" / "sst2").plan.asked.seeds == 7
     confirmed = [r for r in read_facts(folder / "runs" / "sst2").records if r.phase == "confirm"]
     assert len(confirmed) == 14
-    assert "median over 7 seeds" in said(outputs, "--continue")
+    assert "mean over 7 seeds" in said(outputs, "--continue")
     assert "agree" in said(outputs, "analysis.verify")
 
 
