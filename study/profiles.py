@@ -18,6 +18,7 @@ GLUE_EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # w
 
 # Runs every part of a study in minutes on a laptop, without a network, on generated tasks with tiny random backbones.
 # Its scores say nothing about GLUE. Its search spaces are made for these backbones (MINI_SPACE, MINI_GRID, MINI_FIXED).
+# It follows no paper's protocol, so epochs and configurations are chosen on a slice of train.
 MINI = Plan(
     profile="mini",
     methods=("palbert",),
@@ -26,6 +27,7 @@ MINI = Plan(
     samples=4,
     seeds=5,
     sampler="tpe",
+    selection="holdout",
     baseline="albert",
 )
 

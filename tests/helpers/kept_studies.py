@@ -26,6 +26,7 @@ from study.plans.plan_file import PlanFile
 
 FORMATS = ROOT / "tests" / "study" / "formats"
 STUDY = ["--method", "palbert", "--task", "rte", "--profile", "mini", "--samples", "2", "--seeds", "2", "--epochs", "2"]
+STUDY += ["--selection", "dev"]  # of the study of format 2; the profile now has a holdout
 
 
 def launch(folder: Path) -> None:

@@ -19,7 +19,8 @@ from study import status
 from study.facts import events
 from study.facts.events import LaunchBegan, Step, read_events
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import read_plan
+from study.launch import main
+from study.plans.plan_file import read_plan, require_plan
 from study.plans.resolved_plan import digest
 
 NUMBERS = range(events.FIRST_FORMAT, events.FORMAT + 1)
@@ -56,6 +57,18 @@ def test_kept_study_opens(kept: Path) -> None:
     assert predictions is not None and predictions.score == pytest.approx(confirmed.score)
     assert {table.name for table in make_tables([study])} >= {"dev", "exits", "winners"}
     assert status.main([str(kept)]) == 1
+
+
+def test_kept_study_continues_with_its_own_selection(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was made when the profile still chose epochs on dev."""
+    asked = require_plan(kept).plan.asked
+    assert (asked.profile, asked.selection) == ("mini", "dev")
+    assert main(["--continue", str(kept), "--dry-run"]) == 0
+    command = ["--method", "palbert", "--task", "rte", "--profile", "mini", "--samples", "2", "--seeds", "2"]
+    again = [*command, "--epochs", "2", "--out", str(kept.parent), "--name", kept.name, "--dry-run"]
+    capsys.readouterr()
+    assert main(again) == 2
+    assert 'protocol selection "dev" -> "holdout"' in capsys.readouterr().err
 
 
 @pytest.mark.slow

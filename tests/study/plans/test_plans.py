@@ -377,6 +377,11 @@ def test_protocol_has_every_field_of_a_plan_that_is_marked_as_its():
     assert {*profiles.load("mini").protocol_fields} == {*Protocol.__struct_fields__} - own
 
 
+def test_only_the_protocols_of_papers_choose_on_the_dev_set_that_they_report():
+    on_dev = {name for name in profiles.list_profiles() if profiles.load(name).selection == "dev"}
+    assert on_dev == {"ablation", "electra", "paper", "sharebert"}
+
+
 def test_extended_plan_has_what_both_asked_for():
     earlier, later = profiles.load("mini"), replace(profiles.load("paper"), samples=9, seeds=3, include="there")
     both = later.extend(earlier)
