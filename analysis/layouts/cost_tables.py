@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.layouts.evidence import Evidence, format_test, make_table
+from analysis.layouts.notes import difficulty_notes
 from analysis.layouts.table import (
     DIFFERENCE,
     ESTIMATE,
@@ -76,8 +77,12 @@ def exits_table(evidence: Evidence) -> Table | None:
         columns=EXITS,
         lines=lines,
         caption=" ".join(_explain_exits(evidence, lines)),
-        notes=_warn_of_gains(evidence),
-        sidecar={"savings": _list_savings(evidence), "curves": _list_curves(evidence)},
+        notes=[*_warn_of_gains(evidence), *difficulty_notes(evidence.layers_by_difficulty)],
+        sidecar={
+            "savings": _list_savings(evidence),
+            "curves": _list_curves(evidence),
+            "difficulty": _list_difficulties(evidence),
+        },
     )
 
 
@@ -240,6 +245,21 @@ def _list_savings(evidence: Evidence) -> list[dict[str, Any]]:
             },
         }
         for (row, task), saving in evidence.savings.items()
+    ]
+
+
+def _list_difficulties(evidence: Evidence) -> list[dict[str, Any]]:
+    """List the mean exit layers of easy and of hard examples for the JSON file."""
+    return [
+        {
+            "row": row,
+            "task": task,
+            "easy": own.easy,
+            "hard": own.hard,
+            "low": own.interval.low,
+            "high": own.interval.high,
+        }
+        for (row, task), own in evidence.layers_by_difficulty.items()
     ]
 
 

@@ -27,6 +27,7 @@ from analysis.statistics.comparisons import (
 )
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
+from analysis.statistics.difficulty import LayersByDifficulty, read_layers_by_difficulty
 from analysis.statistics.exits import Exits, FullRun, Sweep, list_sweeps, read_exits, read_full_run
 from analysis.statistics.gains import Gain, can_toss, read_gain, score_coins
 from analysis.statistics.samples import (
@@ -178,6 +179,12 @@ class Evidence:
         """Gain of the exits of each cell whose models have exits, and predictions for at least two seeds."""
         gains = {place: read_gain(self.cells_by_place[place]) for place in self._with_exits}
         return {place: gain for place, gain in gains.items() if gain is not None}
+
+    @cached_property
+    def layers_by_difficulty(self) -> dict[Place, LayersByDifficulty]:
+        """Exit layers of easy and of hard examples, for cells whose models have exits and whose data are generated."""
+        layers = {place: read_layers_by_difficulty(self.cells_by_place[place]) for place in self._with_exits}
+        return {place: own for place, own in layers.items() if own is not None}
 
     @cached_property
     def savings(self) -> dict[Place, Saving]:

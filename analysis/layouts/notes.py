@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, WHOLE_POINTS
+from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, TENTHS, WHOLE_POINTS, Style
 from analysis.statistics.comparisons import (
     FACTS_OF_FAMILY,
     LAST_EPOCH,
@@ -26,6 +26,7 @@ from analysis.statistics.comparisons import (
     list_interim_looks,
 )
 from analysis.statistics.costs import pretraining_cost
+from analysis.statistics.difficulty import LayersByDifficulty
 from analysis.statistics.exits import FullRun
 from analysis.statistics.samples import PLAIN_METHOD, Place, Sample, count_collapsed
 from analysis.statistics.searches import find_edges
@@ -48,6 +49,7 @@ SELECTION = {
     "holdout": "chosen by scores on a slice of train, not on dev",
 }
 NOT_CHOSEN = f"nothing was chosen by scores: each number is from {LAST_EPOCH}"
+_LAYERS = Style(signed=True)  # of a difference
 MOST_VALUES_OF_ARMS = 5  # most settings of single arms that a note prints; a plan of winners has many
 
 
@@ -201,6 +203,20 @@ def full_run_notes(full_runs: Mapping[Place, FullRun]) -> list[str]:
             )
         notes.append(f"{examples} of {row} on {TASKS[task].title} run all {run.num_layers} layers{reason}; {remedy}")
     return notes
+
+
+def difficulty_notes(layers: Mapping[Place, LayersByDifficulty]) -> list[str]:
+    """Make notes on the mean exit layers of easy and of hard examples; only an interval above 0 shows a difference."""
+    heads = {
+        True: "easy examples leave before hard ones (mean exit layers of both; difference with its 95 % interval)",
+        False: "easy examples were not shown to leave before hard ones",
+    }
+    texts: dict[bool, list[str]] = {is_shown: [] for is_shown in heads}
+    for place, own in layers.items():
+        low, difference, high = map(_LAYERS.text, (own.interval.low, own.hard - own.easy, own.interval.high))
+        words = f"{TENTHS.text(own.easy)} and {TENTHS.text(own.hard)}; {difference} ({low} to {high})"
+        texts[own.interval.low > 0].append(f"{'/'.join(place)} {words}")
+    return [f"{heads[is_shown]}: {', '.join(own)}" for is_shown, own in texts.items() if own]
 
 
 def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:

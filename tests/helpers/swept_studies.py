@@ -49,10 +49,11 @@ def swept_study(
     better_by: float = 0.0,
     searches: int = 12,
     examples: int = 200,
+    data: str = "hub",
 ) -> Path:
     """A whole study folder of albert, palbert, pabee or pondernet; `better_by` is added to every chance of a right
     answer. More layers answer better, and a higher prior λ searches worse."""
-    plan = plan_of(methods, tasks)
+    plan = plan_of(methods, tasks, data=data)
     write_plan_of(folder, plan)
     journal = MadeJournal(folder)
     for method in methods:

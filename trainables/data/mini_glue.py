@@ -2,9 +2,10 @@
 
 Every task mixes several kinds of example; each kind is a function that draws the texts and the label. In easy kinds, a
 single word gives the label away. Hard kinds require an understanding of negation, contrast, long-distance agreement,
-synonyms, the passive, hypernyms, or who did what to whom. Examples therefore need different numbers of layers. Nothing
-is taken from GLUE's data. Every process and every version of Python generates the same text. Do not reorder the random
-draws, because that would change the data.
+synonyms, the passive, hypernyms, or who did what to whom. Examples therefore need different numbers of layers. In the
+tasks of `_EASY_KINDS`, each example is known to be easy or hard, and the share of easy examples is a parameter.
+Nothing is taken from GLUE's data. Every process and every version of Python generates the same text. Do not reorder the
+random draws, because that would change the data.
 """
 
 from __future__ import annotations
@@ -509,29 +510,55 @@ _MIXTURES: dict[str, Mixture] = {
     "wnli": ((55, _fit), (25, _fit_enough), (20, _favour)),
     "ax": _MNLI,
 }
+_EASY_KINDS: dict[str, tuple[Kind, ...]] = {  # of the tasks whose easy and hard kinds all have every label
+    "sst2": (_plain_opinion,),
+    "cola": (_word_form,),
+}
 TRAIN_ROWS = 1000  # of each task except MNLI, which has more, and AX, which has none
+MOST_DRAWS = 10_000  # of one example, until its texts are new
 _SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXTURES} | {
     "mnli": {"train": 1200, "dev_matched": 200, "dev_mismatched": 200, "test_matched": 150, "test_mismatched": 150},
     "ax": {"test": 150},
 }
 
 
-def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
-    """Generate the rows (id, texts, label) of a split; no two have the same texts. In a test split, labels are None."""
-    examples = _generate_all(task.name)[split]
+def generate(
+    task: Task, split: str, *, easy_share: float | None = None
+) -> list[tuple[int, tuple[str, ...], int | float | None]]:
+    """Generate the rows (id, texts, label) of a split; no two have the same texts. In a test split, labels are None.
+
+    Args:
+        easy_share: share of easy examples, for a task whose difficulty is known; None: as in the task's mixture.
+    """
+    assert easy_share is None or task.name in _EASY_KINDS, f"the difficulty of {task.title} is not known"
+    examples = _generate_all(task.name, easy_share)[split]
     labelled = split not in task.test_splits
-    return [(row, texts, label if labelled else None) for row, (texts, label) in enumerate(examples)]
+    return [(row, texts, label if labelled else None) for row, (_, (texts, label)) in enumerate(examples)]
+
+
+def list_hard(task: Task, split: str, *, easy_share: float | None = None) -> list[bool] | None:
+    """List for each row of `generate` whether it is hard; None if the task's difficulty is not known."""
+    if task.name not in _EASY_KINDS:
+        return None
+    return [kind not in _EASY_KINDS[task.name] for kind, _ in _generate_all(task.name, easy_share)[split]]
 
 
 @cache
-def _generate_all(name: str) -> dict[str, list[Example]]:
+def _generate_all(name: str, easy_share: float | None) -> dict[str, list[tuple[Kind, Example]]]:
     draw = Draw(f"{SEED} {name}")
     by_share = [kind for share, kind in _MIXTURES[name] for _ in range(share)]
     seen: set[tuple[str, ...]] = set()
     splits = {}
     for split, size in _SIZES[name].items():
         genre = _OTHER_GENRE if "mismatched" in split else {}
-        splits[split] = [_draw_unseen(draw, draw.one(by_share), genre, seen) for _ in range(size)]
+        splits[split] = rows = list[tuple[Kind, Example]]()
+        for _ in range(size):
+            kinds = by_share
+            if easy_share is not None:
+                is_easy = draw.chance(easy_share)
+                kinds = [kind for kind in by_share if (kind in _EASY_KINDS[name]) == is_easy]
+            kind = draw.one(kinds)
+            rows.append((kind, _draw_unseen(draw, kind, genre, seen)))
     return splits
 
 
@@ -540,9 +567,10 @@ def _draw_unseen(draw: Draw, kind: Kind, genre: Mapping[str, str], seen: set[tup
 
     `genre` maps words to their replacements.
     """
-    while True:
+    for _ in range(MOST_DRAWS):
         texts, label = kind(draw)
         texts = tuple(" ".join(genre.get(word, word) for word in text.split()) for text in texts)
         if texts not in seen and len(set(texts)) == len(texts):
             seen.add(texts)
             return texts, label
+    raise AssertionError(f"a kind of example has too few texts: {kind}")

@@ -99,6 +99,47 @@ def test_no_two_words_give_all_labels_away(name: str) -> None:
     assert best / len(rows) < 0.9
 
 
+@pytest.mark.parametrize("name", ["sst2", "cola"])
+def test_share_of_easy_examples_is_that_of_the_mixture_or_the_asked_one(name: str) -> None:
+    of_mixture = {"sst2": 0.6, "cola": 0.25}[name]
+    for share, expected in ((None, of_mixture), (0.0, 0.0), (0.7, 0.7)):
+        hard = mini_glue.list_hard(TASKS[name], "train", easy_share=share)
+        assert hard is not None
+        assert 1 - np.mean(hard) == pytest.approx(expected, abs=0.05)
+        rows = mini_glue.generate(TASKS[name], "train", easy_share=share)
+        assert len({texts for _, texts, _ in rows}) == len(rows) == len(hard)
+
+
+def test_one_word_decides_easy_opinions_and_misleads_in_hard_ones() -> None:
+    """Counting positive and negative words answers all easy examples, and no negated one."""
+    task = TASKS["sst2"]
+    negative, positive = mini_glue._OPINIONS
+    hard = mini_glue.list_hard(task, "dev", easy_share=0.5)
+    assert hard is not None
+    for (_, (text,), label), is_hard in zip(mini_glue.generate(task, "dev", easy_share=0.5), hard, strict=True):
+        words = text.split()
+        votes = sum(word in positive for word in words) - sum(word in negative for word in words)
+        assert (votes > 0) == (label == 1 and not is_hard) or (is_hard and (votes == 0 or (votes > 0) != label))
+
+
+def test_difficulty_says_nothing_about_the_label() -> None:
+    for name in ("sst2", "cola"):
+        labels = load_split(TASKS[name], "train", "mini").labels
+        hard = np.array(mini_glue.list_hard(TASKS[name], "train"))
+        assert abs(labels[hard].mean() - labels[~hard].mean()) < 0.1
+
+
+def test_difficulty_of_pairs_is_not_known() -> None:
+    assert mini_glue.list_hard(TASKS["rte"], "dev") is None
+    with pytest.raises(AssertionError, match="the difficulty of RTE is not known"):
+        mini_glue.generate(TASKS["rte"], "dev", easy_share=0.5)
+
+
+def test_too_few_texts_end_the_draws() -> None:
+    with pytest.raises(AssertionError, match="too few texts"):
+        mini_glue.generate(TASKS["cola"], "train", easy_share=1.0)  # 1,200 word forms, and 1,450 rows
+
+
 def test_negation_reverses_an_opinion() -> None:
     draw = Draw("test")
     for _ in range(20):
