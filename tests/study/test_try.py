@@ -161,7 +161,7 @@ def test_a_fault_of_the_method_has_its_traceback(methods, capsys):
             ["deebert", "--task", "rte"],
             "starts from a trained model of albert; use study.launch --method albert,deebert",
         ),
-        (["palbert", "--task", "rte", "--epochs", "1"], "here, --epochs is --set epochs=1"),
+        (["palbert", "--task", "rte", "--num_train_epochs", "1"], "here, --num_train_epochs is --epochs 1"),
         (["palbert", "--task", "rte", "--set", "bet=1"], "did you mean beta?"),
         (["palbert", "--task", "rte", "--out", "/"], "allowed: a new or an empty folder"),
     ],
