@@ -28,7 +28,7 @@ from trainables.sources import cache_folder
 trying = importlib.import_module("study.try")  # `try` is a keyword
 
 METHODS = ("pabee", "palbert", "pondernet")
-SETTINGS = ("epochs=1", "learning_rate=1e-4", "batch_size=32")
+SETTINGS = ("epochs=1", "learning_rate=1e-4", "batch_size=32", "hidden_dropout=0")  # dropout as in decisions.md#pooling
 
 
 def main() -> int:
