@@ -294,7 +294,7 @@ def test_code_that_returns_is_the_last_of_a_record():
     journal, codes = MadeJournal(), {}
     for letter in "ABA":
         code = Provenance(versions={"torch": letter}, git_commit=letter, code_digest=letter)
-        scheduler = Scheduler(resolved(), journal, code)
+        scheduler = Scheduler(resolved(selection="dev"), journal, code)
         scheduler.begin_launch(command="", host="", pid=0)
         trial = scheduler.next_trial()
         scheduler.report(trial.key, report(trial, len(codes) + 1))
@@ -305,7 +305,7 @@ def test_code_that_returns_is_the_last_of_a_record():
 
 
 def test_a_record_names_the_code_of_every_launch_that_trained_it():
-    plan = resolved()
+    plan = resolved(selection="dev")
     journal = MadeJournal()
     for number, version in enumerate(["2.12.0", "2.13.0"], start=1):
         code = Provenance(versions={"torch": version, "ray": "2.60"}, git_commit=f"c{number}", code_digest=f"d{number}")
