@@ -327,7 +327,8 @@ def _describe(request: Request, file: PretrainingFile, unchecked: Sequence[str])
             *(wrap_line(f"  {departure}", read_width(output) or WIDTH) for departure in file.made.departures), sep="\n"
         )
     if unchecked:
-        print_lines([backbones.describe_unchecked(unchecked)], output)
+        families = objectives.load(request.recipe.objective).FAMILIES
+        print_lines([backbones.describe_unchecked(unchecked, families)], output)
     if file.made.steps:
         print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are done")
     print("nothing was run")

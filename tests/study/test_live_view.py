@@ -107,7 +107,8 @@ def test_trials_that_are_left_at_the_end_wait_for_the_next_launch(monkeypatch):
 def test_a_terminal_that_cannot_move_its_cursor_gets_a_line_for_each_trial(term, is_live, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
     monkeypatch.setenv("TERM", term)
-    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2, selection="dev")
+    simulation = Simulation(resolve(plan))
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     output = io.StringIO()
     view = LiveView(scheduler, slots=lambda without: 1, output=output)

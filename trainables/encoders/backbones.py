@@ -247,9 +247,10 @@ def is_trained_on_mean(backbone: str) -> bool:
     return description.get("pooling_mode_mean_tokens") is True or description.get("pooling_mode") == "mean"
 
 
-def describe_unchecked(names: Sequence[str]) -> str:
-    """Name in one line the data, backbones and tokenizers that a dry run could not check."""
-    return f"{NOT_CHECKED}{', '.join(names)}; a backbone must be of family {', '.join(FAMILIES[:-1])} or {FAMILIES[-1]}"
+def describe_unchecked(names: Sequence[str], families: Sequence[str] = FAMILIES) -> str:
+    """Name in one line the data, backbones and tokenizers that a dry run could not check, and the allowed families."""
+    allowed = " or ".join(filter(None, [", ".join(families[:-1]), families[-1]]))
+    return f"{NOT_CHECKED}{', '.join(names)}; a backbone must be of family {allowed}"
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
