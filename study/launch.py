@@ -62,7 +62,7 @@ from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, find_plan, format_plan, write_plan
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
-from study.rebuild import EXPORTS, check_places, write_files
+from study.rebuild import EXPORTS, check_places, repair_predictions, write_files
 from study.screen import (
     can_redraw,
     console_on,
@@ -148,7 +148,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
 
 
 def run_study(study: Study, options: LaunchOptions) -> int:
-    """Run the study's missing trials, write its tables and other exports, and return the exit status.
+    """Repair predictions, run the study's missing trials, write its exports, and return the exit status.
 
     Raises:
         ValueError: if the study cannot start, for example because no node has room for a trial.
@@ -159,7 +159,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
     until = math.inf if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     folder = study.folder
     check_places(folder, mlflow=options.tracking_uri is None)
-    is_exported = True
+    is_exported = is_repaired = True
     with ExitStack() as stack:
         if options.address:
             with show_waiting(f"the Ray cluster at {options.address}", output=sys.stderr):
@@ -188,6 +188,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         notes = list_plan_notes(study, options, journal.facts, launched=arms)
         _keep_plan(study, code, is_over=is_over)
         print_lines(notes, sys.stderr)
+        is_repaired = repair_predictions(folder, journal.facts.records)
         if storage is None:
             print_lines(_describe_finished(scheduler, folder), sys.stderr)
             if not all((folder / name).is_file() for name in EXPORTS):
@@ -201,7 +202,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             if options.address is None:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log
             is_exported = _launch(scheduler, journal, folder, storage, options, until=until)
-    return max(_conclude(scheduler, folder, options), 0 if is_exported else 1)
+    return max(_conclude(scheduler, folder, options), 0 if is_exported and is_repaired else 1)
 
 
 def _find_storage(options: LaunchOptions, folder: Path, facts: StudyFacts) -> StudyStorage:

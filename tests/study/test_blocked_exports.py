@@ -10,7 +10,7 @@ from helpers.launched_studies import launched_study, mini_plan
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
 
-from study import rebuild
+from study import launch, rebuild
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
 from study.rebuild import check_places
@@ -82,3 +82,20 @@ def test_predictions_are_made_again_by_the_stored_model(tmp_path, capfd):
     path.unlink()
     assert not rebuild.repair_predictions(folder, records)
     assert f"{path} is missing, and cannot be made again: " in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_launch_of_a_finished_study_repairs_its_predictions(tmp_path, capfd):
+    study = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1"]
+    study += ["--epochs", "1", "--driver", "local", "--tracking-uri", "none", "--name", "s", "--out", str(tmp_path)]
+    assert launch.main(study) == 0
+    (path,) = (tmp_path / "s" / "predictions").glob("*.npz")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:60])
+    assert launch.main(study) == 0 and path.read_bytes() == whole
+    assert f"{path} was damaged; the stored model predicted dev again" in capfd.readouterr().out
+    path.write_bytes(whole[:60])
+    for weights in (tmp_path / "s" / "trials").glob("*/model-epoch-1/model.safetensors"):
+        weights.unlink()
+    assert launch.main(study) == 1
+    assert f"{path} is damaged, and cannot be made again: " in capfd.readouterr().err
