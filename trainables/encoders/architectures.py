@@ -159,6 +159,7 @@ _READ: Mapping[str, Mapping[str, type]] = {
         "norm_bias": bool,
     },
 }
+_NUMBERS = ("dropout", "_dropout_prob", "initializer_range")  # how the names of numbers end
 _TYPES = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "an object"}
 # Fields that do not change the encoder's computation.
 _HARMLESS = frozenset(
@@ -320,6 +321,9 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
         value = configuration.get(name)
         if value is not None and not (isinstance(value, kind) or (kind is float and type(value) is int)):
             raise ValueError(f"config.json has {name} {json.dumps(value)}; allowed: {_TYPES[kind]}")
+    for name, value in configuration.items():
+        if name.endswith(_NUMBERS) and value is not None and type(value) not in (int, float):
+            raise ValueError(f"config.json has {name} {json.dumps(value)}; allowed: {_TYPES[float]}")
     if unknown := [kind for kind in _read_position_kinds(configuration) if kind not in ("c2p", "p2c")]:
         raise ValueError(f"config.json has {json.dumps(unknown[0])} in pos_att_type; allowed: c2p, p2c")
     width = sizes["hidden_size"]
