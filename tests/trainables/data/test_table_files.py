@@ -119,6 +119,11 @@ def test_half_a_surrogate_pair_is_named_as_what_it_is(tmp_path: Path) -> None:
     assert load_split(whole, "dev", "mini").texts[2] == ("great \U0001f600",)
 
 
+def test_field_given_twice_in_an_object_is_refused(tmp_path: Path) -> None:
+    task = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great", "label": 1, "label": 0}\n', ending=".jsonl")
+    assert find_fault(task) == "train.jsonl, line 3: field label is given twice; allowed: once"
+
+
 def test_cell_of_csv_may_be_long(tmp_path: Path) -> None:
     task = make_task(tmp_path, ROWS[".csv"] + f"{'word ' * 30_000},1\n")
     assert labels_of(task) == [1, 0, 1]
