@@ -178,6 +178,8 @@ def _load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
     check_weights(backbone)  # again, because weights on the hub may have been downloaded only now
     if absent := sorted(name for name in info["missing_keys"] if not name.startswith("pooler.")):
         raise Unusable(f"backbone {backbone!r} cannot be loaded: {len(absent)} weights are missing; first: {absent[0]}")
+    if spoiled := next((name for name, values in model.named_parameters() if not values.isfinite().all()), None):
+        raise Unusable(f"backbone {backbone!r} has nan or infinity in weight {spoiled}; allowed: finite numbers")
     return model
 
 

@@ -291,6 +291,17 @@ def _weight(encoder, family):
     return encoder.pooler.bias if family == "sharebert" else encoder.pooler.weight
 
 
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    folder = saved(tmp_path)
+    file = Path(folder) / "model.safetensors"
+    weights = load_file(file)
+    name = next(name for name in weights if name.endswith("query.weight"))
+    weights[name][0, 0] = torch.nan
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(Unusable, match=r"has nan or infinity in weight encoder\.layer\..*query.weight; allowed"):
+        load_encoder(folder, configurations.config_of("albert", max_length=32), vocab_size=7)
+
+
 def test_half_a_pooler_is_refused(tmp_path):
     folder = renamed(saved(tmp_path), lambda name: None if name == "pooler.dense.bias" else name)
     assert fault_of(folder).endswith("has 70 of them; first missing: pooler.dense.bias")
