@@ -27,6 +27,9 @@ from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.facts.study_folder import WORKERS_LOG
 
 START_SECONDS = 10.0  # shortest wait of the first actor for other actors, which may never start
+UNAVAILABLE = "The actor is temporarily unavailable"  # in Ray's error
+LOSS_SECONDS = 10.0  # longest wait until Ray knows whether the node of an unavailable actor is lost
+POLL_SECONDS = 0.2
 
 
 class TuneDriver(Driver):
@@ -134,9 +137,17 @@ class TuneDriver(Driver):
     def failed(self, ray_id: str, error: str, *, preempted: bool, is_crash: bool = False) -> None:
         """Give the trial of a lost actor or process back to the scheduler, so that a worker can continue the trial."""
         self._waiting.pop(ray_id, None)
+        if UNAVAILABLE in error:  # Ray may hear of a lost actor before it hears that the node is lost
+            self._wait_until_lost(self._node_of.get(ray_id))
         super().failed(ray_id, error, preempted=preempted, is_crash=is_crash)
 
     # ---- inside
+
+    def _wait_until_lost(self, node: str | None) -> None:
+        """Wait until Ray says that the node is lost, for at most `LOSS_SECONDS`."""
+        until = time.monotonic() + LOSS_SECONDS
+        while node not in self._resources.nodes.lost() and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
 
     def _format_state(self) -> str:
         training, waiting = len(self._training), len(self._waiting)

@@ -20,7 +20,7 @@ from study.facts.study_facts import read_facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
-SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "6", "--profile", "mini"]
+SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--profile", "mini"]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_no_trial_has_failed_where_nodes_were_lost(tmp_path, cluster):
     """Cuts while an actor starts there for a step before all trials, whose loss counts nowhere, after a trial was
     started, and after one has reported. Ray may hear of the process before the node.
     `make cluster-test` has more cuts than a trial may have failures."""
-    launches = Launches(tmp_path / "study", [*SMALL, "--max-failures", "0"], random.Random(0))
+    launches = Launches(tmp_path / "study", [*SMALL, "--epochs", "6", "--max-failures", "0"], random.Random(0))
     node = cluster.add_node(num_cpus=1)
     launcher = launches.launch("--address", cluster.address)
     for moment in ("before", "started", "reported"):
