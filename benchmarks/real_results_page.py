@@ -69,6 +69,10 @@ CUT = 3  # layer at which both rows of the claim are also cut
 GATE = 0.9  # of the layers; a row that runs more says nothing about exits, as registered
 NO_SETTING = "no setting fits"
 
+COMMANDS_MEAN = (
+    "Each command repeats its study with the code of the study's commit. Later code trains PABEE on BERT with a "
+    "dropout of 0.1; to repeat PABEE's trials with it, add `--set pabee:hidden_dropout=0`."
+)
 VERDICT_MEANS = (
     "Differences are between mean scores, in points. The paper's come from its table 2: medians of five seeds with "
     "ALBERT-base. The test is a t-test over seeds and dev examples; Holm's method corrects its p-value for all pairs "
@@ -219,7 +223,7 @@ def page(scale: Scale, kept: Path) -> str:
         *folded("What the verdicts and the numbers mean", [VERDICT_MEANS, limits_in_words(whole.values())]),
         *folded(
             "Commands, machines, versions and registered plans",
-            [*map(study_in_words, studies.values()), *second_run(kept), not_run(scale, studies, kept)],
+            [COMMANDS_MEAN, *map(study_in_words, studies.values()), *second_run(kept), not_run(scale, studies, kept)],
         ),
         *folded("More pictures", (line for own in protocols for line in more_pictures(*own))),
         *folded("Rates", rates_parts(kept)),
