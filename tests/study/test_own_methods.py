@@ -376,7 +376,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "\nwaiting for the trials to start\n" in done.stderr  # that takes long, and nobody sees a terminal
-    assert re.search(r"^\| entropy/rte +\| +\d\d\.\d \|", done.stdout, re.MULTILINE)
+    assert re.search(r"^\| entropy/rte +\| +\d\d\.\d°? +\|", done.stdout, re.MULTILINE)
     trainables.include(methods)
     for record in read_facts(folder).records:
         assert record.code_digest == code_of_method(provenance(), record.method).code_digest
