@@ -76,5 +76,5 @@ def test_block_of_the_page_runs(place: Path, question: str, language: str, text:
 
 def test_page_has_each_question_once() -> None:
     questions = re.findall(r"^## \.\.\. (.*)$", PAGE, re.M)
-    assert len(questions) == len(set(questions)) == 32
+    assert len(questions) == len(set(questions)) == 36
     assert len(BLOCKS) == PAGE.count("```") // 2  # no block stands outside the questions or without a language
