@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.layouts import notes
-from analysis.layouts.cost_tables import ENDS, NO_SETTING, describe_exits, format_relative_time
+from analysis.layouts.cost_tables import ENDS, GAIN_MEANS, NO_SETTING, describe_exits, format_relative_time
 from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
 from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
 from analysis.layouts.rendering import markdown_grid, markdown_text
@@ -125,10 +125,7 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
             "examples, so new data give lower scores."
         )
     if "gain" in shown:
-        yield (
-            "Gain of exits: the score minus that of a coin toss between two fixed layers of the same models, for equal "
-            "mean layers; only an interval above 0 shows exits that tell easy examples from hard ones."
-        )
+        yield f"Gain of exits: {GAIN_MEANS}"
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (

@@ -47,6 +47,10 @@ NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of th
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 TIMES = Style("{} / {}", tuple(f"_{size}" for size in ENDS), decimals=2)
 NO_SETTING = "-"  # printed if no exit setting keeps the score
+GAIN_MEANS = (
+    "the mean score minus that of a coin toss between two fixed layers of the same models, for equal mean layers; only "
+    "an interval above 0 shows exits that tell easy examples from hard ones."
+)
 SAFE_LAYERS = Style("{} / {}", ("_with_labels", "_without"), decimals=2)
 
 
@@ -91,10 +95,7 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
     shown = {name for line in lines for name in line.entries}
     baseline = evidence.baseline or "the baseline"
     if "gain" in shown:
-        yield (
-            '"Gain" is the mean score minus that of a coin toss between two fixed layers of the same models, for equal '
-            "mean layers; only an interval above 0 shows exits that tell easy examples from hard ones."
-        )
+        yield f'"Gain" is {GAIN_MEANS}'
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
