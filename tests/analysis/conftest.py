@@ -1,4 +1,4 @@
-"""What tests of this room share: commands that leave no trace in the process, and notebooks that are run."""
+"""What tests of this room share: a study, commands that leave no trace in the process, and notebooks that are run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from helpers.made_studies import evidence_of, predicted_study
 from helpers.places import PATIENCE_SECONDS, ROOT
 from jupyter_client import AsyncKernelManager
 from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from analysis.layouts.evidence import Evidence
 from study.own_packages import STOP_SIGNALS
 
 
@@ -55,3 +57,15 @@ def run_notebook(kernel: AsyncKernelManager) -> Callable[..., NotebookNode]:
         return notebook
 
     return run
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of three methods on two tasks, one of them better than the others."""
+    methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.6}
+    return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
+
+
+@pytest.fixture(scope="module")
+def evidence(study: Path) -> Evidence:
+    return evidence_of(study)

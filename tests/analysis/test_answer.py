@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, made_latency, predicted_study, write_study
+from helpers.made_studies import arm, evidence_of, made_latency, predicted_study, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from analysis import report
 from analysis.answer import answer, caveats, headline, summary_table
 from analysis.layouts.cost_tables import exits_table
-from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.evidence import Evidence
 from analysis.layouts.notes import full_run_notes
 from analysis.statistics.exits import read_exits, read_full_run
 from analysis.studies.load import load_study
@@ -26,30 +25,13 @@ pytestmark = pytest.mark.slow
 KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu"
 
 
-def evidence_of(folder) -> Evidence:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return gather([load_study(folder)])
-
-
 def lines_of(evidence: Evidence):
     return {line.label: line.entries for line in summary_table(evidence).lines}
 
 
 @pytest.fixture(scope="module")
 def kept() -> Evidence:
-    return gather([load_study(KEPT / "cpu-cola"), load_study(KEPT / "cpu-sst2")])
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.6}
-    return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
-
-
-@pytest.fixture(scope="module")
-def evidence(study):
-    return evidence_of(study)
+    return evidence_of(KEPT / "cpu-cola", KEPT / "cpu-sst2")
 
 
 def test_first_screen_has_a_line_per_method_and_task_in_the_order_of_the_questions(kept):

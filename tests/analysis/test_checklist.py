@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import arm, predicted_study, write_records, write_study
+from helpers.made_studies import arm, evidence_of, predicted_study, write_records, write_study
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from analysis.layouts.checklist import _read_checklists, answers, data_table
-from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.evidence import Evidence
 from analysis.layouts.table import Entry, Table
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
@@ -32,10 +32,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def written(study: Path) -> dict[str, Table]:
     return {table.name: table for table in write_tables([study], study / "tables")}
-
-
-def evidence_of(folder: Path) -> Evidence:
-    return gather([load_study(folder)])
 
 
 def holds(evidence: Evidence, key: str) -> bool | None:

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import warnings
 from html.parser import HTMLParser
 
 import pytest
@@ -10,6 +9,7 @@ from helpers import made_studies
 from helpers.made_studies import (
     arm,
     edit_records,
+    evidence_of,
     plan_of,
     predicted_study,
     write_plan_of,
@@ -63,23 +63,6 @@ class Page(HTMLParser):
             self.images[-1][1] = data
         if any(tag == "caption" for tag, _ in self.open):
             self.captions[-1] += data
-
-
-def evidence_of(folder):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return gather([load_study(folder)])
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.6}
-    return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
-
-
-@pytest.fixture(scope="module")
-def evidence(study):
-    return evidence_of(study)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from helpers.journals import MadeJournal
 from msgspec.structs import replace
 
+from analysis.layouts.evidence import Evidence, gather
 from analysis.studies.cells import Row, make_rows
 from analysis.studies.load import load_study
 from study.facts.events import FILE
@@ -207,6 +209,13 @@ def edit_records(folder: Path, change: Callable[[list[dict]], object]) -> None:
     rows = [to_plain(row) for row in read_facts(folder).records]
     change(rows)
     write_records(folder, [from_plain(Record, row, where="a record") for row in rows])
+
+
+def evidence_of(*folders: Path) -> Evidence:
+    """What the analysis knows of these studies, without its warnings about missing predictions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gather([load_study(folder) for folder in folders])
 
 
 def write_study(
