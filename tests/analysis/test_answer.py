@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -44,10 +45,13 @@ def test_first_screen_has_a_line_per_method_and_task_in_the_order_of_the_questio
     assert len(texts) == 8
 
 
-def test_no_number_of_the_first_screen_is_an_average_over_tasks(kept, study):
+def test_no_number_of_the_first_screen_is_an_average_over_tasks(tmp_path):
+    study = predicted_study(tmp_path / "s", {"albert": 0.6, "palbert": 0.8}, ["rte", "sst2", "stsb"], num_examples=60)
+    evidence = evidence_of(study)
     page = report.write_report(study).read_text().partition('id="contents"')[0]
-    for text in (answer(kept), page):
-        assert "averaged over" not in text and "mean over 2 tasks" not in text
+    assert set(lines_of(evidence)) == {f"{label}/{cell.task}" for label, cell in evidence.cells}
+    for text in (answer(evidence), page):
+        assert set(re.findall(r"mean over \d+ (\w+)", text)) == {"seeds"}
 
 
 def test_first_screen_has_the_numbers_of_table_exits(kept):
