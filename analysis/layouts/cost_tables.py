@@ -380,14 +380,11 @@ def guarantees_table(evidence: Evidence) -> Table | None:
 
     Return None if no classification task has exit settings.
     """
-    lines = [
-        Line(f"{label}/{cell.task}, {guarantee.rule}", _describe_guarantee(guarantee))
-        for label, cell in evidence.cells
-        for guarantee in read_guarantees(cell)
-    ]
-    if not lines:
+    found = [(label, cell, guarantee) for label, cell in evidence.cells for guarantee in read_guarantees(cell)]
+    if not found:
         return None
-    selected = any(is_epoch_chosen_on_dev(cell) for _, cell in evidence.cells)
+    lines = [Line(f"{label}/{cell.task}, {own.rule}", _describe_guarantee(own)) for label, cell, own in found]
+    selected = any(is_epoch_chosen_on_dev(cell) for _, cell, _ in found)
     chosen = "each model's epoch was chosen on the same dev set, so slightly more examples may be lost on new data"
     return make_table(
         evidence,
