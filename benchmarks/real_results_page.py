@@ -323,7 +323,7 @@ def exits_in_words(evidence: Evidence) -> Iterator[str]:
     answer = f"**Exits that beat a fixed cut: {'; '.join(above)}.**"
     if not above:
         answer = (
-            "**No method's exits beat a fixed cut**: at the tuned settings, no gain over a coin toss between two fixed "
+            "**No method's exits were shown to beat a fixed cut**: at the tuned settings, no gain over a coin toss between two fixed "
             "layers of the same models has an interval above 0."
         )
     yield " ".join([answer, *[f"The coin beats {'; '.join(below)}."] * bool(below)])
@@ -339,7 +339,7 @@ def weak_models_in_words(evidence: Evidence) -> Iterator[str]:
         ]
         yield (
             f"**The search of {method} found no configuration that trains well.** Even with all layers, its models "
-            f"score only {joined(scores)}. So its exits explain only a part of its difference from the others."
+            f"score only {joined(scores)}. This gap is not due to its exits."
         )
 
 

@@ -262,7 +262,7 @@ def test_page_claims_nothing_that_no_exit_setting_of_the_kept_studies_reaches():
     """Every setting of PALBERT within four layers scores 0 on CoLA; no gain has an interval above 0."""
     text = real_results_page.page_path("cpu").read_text()
     assert "| PALBERT - PonderNet, within 4 layers | CoLA |  | -11.4 (-16.4 to -6.4) |" in text
-    assert text.count("**No method's exits beat a fixed cut") == 2  # in both parts
+    assert text.count("**No method's exits were shown to beat a fixed cut") == 2  # in both parts
     assert "The coin beats pondernet on SST-2, gain -3.6" in text
     assert "4 layers on average" not in text
 
