@@ -24,7 +24,6 @@ from analysis.layouts.table import (
     POINTS,
     POINTS_RANGE,
     WHOLE,
-    WHOLE_POINTS,
     Entry,
     Line,
     Style,
@@ -92,7 +91,7 @@ def _describe_comparison(one: Comparison) -> dict[str, Entry]:
         "adjusted_p_value": _format_p_value(one.adjusted_p_value),
     }
     if (missed := one.missed_difference) is not None:
-        entry = (POINTS if missed < 0.1 else WHOLE_POINTS).entry(missed)
+        entry = notes.style_of_detectable(missed).entry(missed)
         entries["detectable_difference"] = replace(entry, text=NOTHING) if missed > MOST_REALISTIC else entry
     return entries
 

@@ -518,7 +518,12 @@ def format_detectable(difference: float) -> str:
     """Format a detectable difference as one rounded number; empty if two methods are unlikely to differ so much."""
     if difference > MOST_REALISTIC:
         return ""
-    return f"about {(POINTS if difference < 0.1 else WHOLE_POINTS).text(difference)} points"
+    return f"about {style_of_detectable(difference).text(difference)} points"
+
+
+def style_of_detectable(difference: float) -> Style:
+    """Choose how exactly a detectable difference, which is an estimate, is printed."""
+    return POINTS if difference < 0.1 else WHOLE_POINTS
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
