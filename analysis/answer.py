@@ -12,12 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.layouts import notes
-from analysis.layouts.cost_tables import ENDS, GAIN_MEANS, NO_SETTING, describe_exits, format_relative_time
+from analysis.layouts.cost_tables import (
+    ENDS,
+    GAIN_MEANS,
+    NO_SETTING,
+    POINTS_LOST,
+    WITHIN,
+    describe_exits,
+    format_relative_time,
+)
 from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
 from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import POINTS, TENTHS, Entry, Line, Table
-from analysis.statistics.budgets import MOST_LOST
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
 from analysis.statistics.samples import PLAIN_METHOD, Place
@@ -78,7 +85,7 @@ def summary_table(evidence: Evidence) -> Table:
             "score": "score",
             "difference": f"against {evidence.baseline}",
             "gain": "gain of exits",
-            "fewest_layers": f"within {100 * MOST_LOST:g} point",
+            "fewest_layers": WITHIN,
             "time_ratio": f"time, {' / '.join(map(str, ENDS))}",
         },
         lines=lines,
@@ -129,8 +136,8 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
-            f"Within {100 * MOST_LOST:g} point: the fewest mean layers at which the method's own exit rule loses at "
-            f"most {100 * MOST_LOST:g} point against {references} ({NO_SETTING}: no setting does)."
+            f"{WITHIN.capitalize()}: the fewest mean layers at which the method's own exit rule loses at "
+            f"most {POINTS_LOST} against {references} ({NO_SETTING}: no setting does)."
         )
     if any(line.entries["time_ratio"].text != NO_SETTING for line in lines if "time_ratio" in line.entries):
         sizes = joined([str(size) for size in ENDS])

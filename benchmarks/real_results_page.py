@@ -323,8 +323,8 @@ def exits_in_words(evidence: Evidence) -> Iterator[str]:
     answer = f"**Exits that beat a fixed cut: {'; '.join(above)}.**"
     if not above:
         answer = (
-            "**No method's exits were shown to beat a fixed cut**: at the tuned settings, no gain over a coin toss between two fixed "
-            "layers of the same models has an interval above 0."
+            "**No method's exits were shown to beat a fixed cut**: at the tuned settings, no gain over a coin toss "
+            "between two fixed layers of the same models has an interval above 0."
         )
     yield " ".join([answer, *[f"The coin beats {'; '.join(below)}."] * bool(below)])
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, format_test, make_table
-from analysis.layouts.notes import look_notes
+from analysis.layouts.notes import look_notes, style_of_detectable
 from analysis.layouts.paper_tables import pairs_with_published
 from analysis.layouts.published_numbers import (
     PAPER_METRICS,
@@ -91,7 +91,7 @@ def _describe_comparison(one: Comparison) -> dict[str, Entry]:
         "adjusted_p_value": _format_p_value(one.adjusted_p_value),
     }
     if (missed := one.missed_difference) is not None:
-        entry = notes.style_of_detectable(missed).entry(missed)
+        entry = style_of_detectable(missed).entry(missed)
         entries["detectable_difference"] = replace(entry, text=NOTHING) if missed > MOST_REALISTIC else entry
     return entries
 

@@ -24,7 +24,7 @@ from analysis.layouts.table import (
     Table,
 )
 from analysis.statistics import costs
-from analysis.statistics.budgets import Saving
+from analysis.statistics.budgets import MOST_LOST, Saving
 from analysis.statistics.comparisons import is_epoch_chosen_on_dev
 from analysis.statistics.curves import shared_ranges
 from analysis.statistics.exit_settings import apply_setting
@@ -46,6 +46,8 @@ SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}  # of the layers, as in F-
 NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of the layers
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 TIMES = Style("{} / {}", tuple(f"_{size}" for size in ENDS), decimals=2)
+POINTS_LOST = f"{100 * MOST_LOST:g} point"
+WITHIN = f"within {POINTS_LOST}"  # title of the column with the fewest layers
 NO_SETTING = "-"  # printed if no exit setting keeps the score
 GAIN_MEANS = (
     "the mean score minus that of a coin toss between two fixed layers of the same models, for equal mean layers; only "
@@ -57,7 +59,7 @@ SAFE_LAYERS = Style("{} / {}", ("_with_labels", "_without"), decimals=2)
 EXITS = {  # columns
     "mean_layers": "layers",
     "gain": "gain",
-    "fewest_layers": "within 1 point",
+    "fewest_layers": WITHIN,
     "megaflops": "MFLOPs",
     "time_ratio": f"time, {' / '.join(map(str, ENDS))}",
     "difference": "difference",
@@ -99,8 +101,8 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
-            f'"Within 1 point" has the fewest mean layers that lose at most 1 point against {references}, under the '
-            "arm's own exit rule / any exit rule, with the difference; one half of dev chooses the setting, and the "
+            f'"{WITHIN.capitalize()}" has the fewest mean layers that lose at most {POINTS_LOST} against {references}, '
+            "under the arm's own exit rule / any exit rule, with the difference; one half of dev chooses the setting, and the "
             "other half measures it."
         )
     costs_in_words = ['"MFLOPs" is a mean over dev texts without padding'] * ("megaflops" in shown)

@@ -7,7 +7,7 @@ version of this program therefore has no exit layers by difficulty.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def read_layers_by_difficulty(cell: Cell) -> LayersByDifficulty | None:
         return None
     if {record.data_fingerprint for record in cell.tested} != {fingerprint(task, "mini")}:
         return None
-    stored = read_cell_predictions(replace(cell, records=cell.tested))
+    stored = read_cell_predictions(cell.with_dropped)
     if not can_measure(stored):
         return None
     places = zip(stored[0].split.tolist(), stored[0].ids.tolist(), strict=True)
