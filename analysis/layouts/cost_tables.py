@@ -102,8 +102,8 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
             f'"{WITHIN.capitalize()}" has the fewest mean layers that lose at most {POINTS_LOST} against {references}, '
-            "under the arm's own exit rule / any exit rule, with the difference; one half of dev chooses the setting, and the "
-            "other half measures it."
+            "under the arm's own exit rule / any exit rule, with the difference; one half of dev chooses the setting, "
+            "and the other half measures it."
         )
     costs_in_words = ['"MFLOPs" is a mean over dev texts without padding'] * ("megaflops" in shown)
     if "time_ratio" in shown:
