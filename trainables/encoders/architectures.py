@@ -195,14 +195,12 @@ _HARMLESS = frozenset(
         "task_specific_params",
         "classifier_dropout",
         "classifier_dropout_prob",
-        "classifier_activation",
         "classifier_bias",
         "classifier_pooling",
         "cls_dropout",
         "decoder_bias",
         "legacy",
         "pooler_dropout",
-        "pooler_hidden_act",
         "qa_dropout",
         "seq_classif_dropout",
         "sparse_mask_prediction",
@@ -330,6 +328,8 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
     allowed: dict[str, tuple[Any, ...]] = {
         **_FIXED,
         "hidden_act": ACTIVATIONS,
+        "pooler_hidden_act": ACTIVATIONS,
+        "classifier_activation": ACTIVATIONS,
         "pooler_hidden_size": (width,),
         "attention_head_size": (width // sizes["num_attention_heads"],),
         **({} if "embedding_size" in (*sizes, *read) else {"embedding_size": (width,)}),
@@ -397,7 +397,9 @@ def _read_position_kinds(configuration: Mapping[str, Any]) -> list[Any]:
 
 def list_computation_fields(family: str) -> tuple[str, ...]:
     """List the fields of a family's configuration that change outputs, but not the shapes of weights."""
-    names = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps", *_READ.get(family, ()))
+    names = ["model_type", "num_attention_heads", "hidden_act", "layer_norm_eps", *_READ.get(family, ())]
+    names += ["pooler_hidden_act", "classifier_activation", "local_attention"]
+    names += ["max_position_embeddings"] * (family == "deberta-v2")  # also the buckets of its relative positions
     return tuple(_written(name, family) for name in names)
 
 

@@ -343,6 +343,10 @@ def test_half_a_pooler_is_refused(tmp_path):
             'config.json sets quantization_config to {"load_in_8bit": true}, which is not implemented for bert models; '
             "if it does not change the outputs of the model, use a folder with a copy of the model, without this field",
         ),
+        (
+            {"pooler_hidden_act": "nonsense"},
+            'config.json sets pooler_hidden_act to "nonsense", which is not implemented; allowed: "gelu", ',
+        ),
         ({"hidden_dropout_prob": "0.1"}, 'config.json has hidden_dropout_prob "0.1"; allowed: a number'),
         ({"emb_size": 16}, "config.json sets emb_size to 16, which is not implemented; allowed: 32"),
         ({"adapters": {"adapters": {"a": "houlsby"}}}, "config.json sets adapters to "),
