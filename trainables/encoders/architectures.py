@@ -433,10 +433,8 @@ def list_weights(configuration: Mapping[str, Any]) -> dict[str, Shape]:
 
 
 def has_pooler(configuration: Mapping[str, Any], present: Mapping[str, Weight]) -> bool:
-    """Check whether a file has the pooler of its family; true for ELECTRA and RoBERTa, whose papers use a new one."""
+    """Check whether a file has the pooler of its family; true if the files of the family never have one."""
     family = configuration["model_type"]
-    if family in NEW_POOLERS:
-        return False
     names = {_rename(name, family) for name in present}
     pooler = [name for name in list_weights(configuration) if name.startswith(_POOLER)]
     return not pooler or any(name in names for name in pooler)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.configuration import EncoderConfig, TrainingConfig
 from trainables.encoders.architectures import (
     FAMILIES,
+    NEW_POOLERS,
     NYSTROM_FAMILIES,
     ROBERTAS,
     check_architecture,
@@ -223,6 +224,8 @@ def has_new_pooler(backbone: str) -> bool:
     """
     if backbone in UNTRAINED or is_untrained(backbone):
         return False
+    if find_family(backbone) in NEW_POOLERS:
+        return True
     _, weights = _read_weights(backbone)
     return bool(weights) and not has_pooler(_read_configuration(backbone), weights)
 
@@ -475,8 +478,10 @@ def dropout_options(config: EncoderConfig, family: str) -> dict[str, float]:
     """Return all dropout rates of a model's configuration. The defaults differ between families."""
     inside = _DROPOUTS.get(family, ("hidden_dropout_prob", "attention_probs_dropout_prob"))
     # ELECTRA and RoBERTa also apply the classifier's dropout below the pooler.
-    of_classifier = "seq_classif_dropout" if family == "distilbert" else "classifier_dropout"
-    return {**dict.fromkeys(inside, config.hidden_dropout), of_classifier: config.classifier_dropout}
+    named = {"distilbert": "seq_classif_dropout", "deberta-v2": "cls_dropout"}
+    of_classifier = {named.get(family, "classifier_dropout"): config.classifier_dropout}
+    of_pooler = {"pooler_dropout": 0.0} if family == "deberta-v2" else {}  # as in the published models
+    return {**dict.fromkeys(inside, config.hidden_dropout), **of_classifier, **of_pooler}
 
 
 def reserved_positions(family: str, pad_token_id: int) -> int:
