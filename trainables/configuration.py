@@ -42,7 +42,6 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
         "constant",
         "constant_with_warmup",
         "cosine",
-        "cosine_with_restarts",
         "inverse_sqrt",
         "linear",
         "linear_from_start",

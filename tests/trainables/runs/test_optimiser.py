@@ -173,7 +173,7 @@ def test_a_schedule_warms_up_in_steps_and_then_falls(schedule, expected):
     assert optimiser.steps == 10 and rates == pytest.approx([0.001 * factor for factor in expected])
 
 
-NAMED = ["constant_with_warmup", "cosine", "cosine_with_restarts", "inverse_sqrt", "linear", "polynomial"]
+NAMED = ["constant_with_warmup", "cosine", "inverse_sqrt", "linear", "polynomial"]
 
 
 @pytest.mark.parametrize("schedule", NAMED)
