@@ -118,12 +118,19 @@ def _make_optimizer(
 
 def _make_schedule(optimizer: torch.optim.Optimizer, config: EncoderConfig, steps: int, warmup: int) -> LambdaLR:
     if isinstance(config, TrainingConfig) and config.learning_rate_at(0, steps) is not None:
-        return LambdaLR(optimizer, lambda step: (config.learning_rate_at(step, steps) or 0.0) / config.learning_rate)
+        return LambdaLR(optimizer, lambda step: _own_rate(config, step, steps) / config.learning_rate)
     if config.schedule == "linear_from_start":  # decays during warmup too: google-research/electra, optimization.py
         return LambdaLR(optimizer, lambda step: min(1, step / max(1, warmup)) * (1 - step / steps))
     kind = "constant_with_warmup" if config.schedule == "constant" else config.schedule
     options = {"power": config.decay_power, "lr_end": 0.0} if config.schedule == "polynomial" else None
     return get_scheduler(kind, optimizer, warmup, steps, scheduler_specific_kwargs=options)
+
+
+def _own_rate(config: TrainingConfig, step: int, steps: int) -> float:
+    rate = config.learning_rate_at(step, steps)
+    if rate is None or not 0 <= rate < math.inf:
+        raise ValueError(f"learning_rate_at({step}, {steps}) returned {rate}; allowed: a number from 0 on")
+    return rate
 
 
 # Checks on the loss.
