@@ -579,31 +579,35 @@ def _list_albert(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> 
 
 
 def _list_distilbert(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
-    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
-    yield from _list_embeddings(sizes, hidden)
-    for number in range(sizes["num_hidden_layers"]):
-        layer = f"transformer.layer.{number}"
-        for part in ("q", "k", "v", "out"):
-            yield from _linear(f"{layer}.attention.{part}_lin", hidden, hidden)
-        yield from _norm(f"{layer}.sa_layer_norm", hidden)
-        yield from _linear(f"{layer}.ffn.lin1", inner, hidden)
-        yield from _linear(f"{layer}.ffn.lin2", hidden, inner)
-        yield from _norm(f"{layer}.output_layer_norm", hidden)
+    attention = [f"attention.{part}_lin" for part in ("q", "k", "v", "out")]
+    others = ("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")
+    yield from _list_embeddings(sizes, sizes["hidden_size"])
+    yield from _list_layers(sizes, "transformer.layer", attention, others)
 
 
 def _list_mpnet(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    attention = [f"attention.attn.{part}" for part in ("q", "k", "v", "o")]
+    others = ("attention.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
+    yield from _list_embeddings(sizes, sizes["hidden_size"])
+    yield from _list_layers(sizes, "encoder.layer", attention, others)
+    shape = sizes["relative_attention_num_buckets"], sizes["num_attention_heads"]
+    yield "encoder.relative_attention_bias.weight", shape
+
+
+def _list_layers(
+    sizes: Mapping[str, Any], path: str, attention: Sequence[str], others: tuple[str, str, str, str]
+) -> Iterator[tuple[str, Shape]]:
+    """List the weights of layers: the linear maps of attention, its norm, two more maps and the last norm."""
     hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
-    yield from _list_embeddings(sizes, hidden)
+    attention_norm, first, second, last_norm = others
     for number in range(sizes["num_hidden_layers"]):
-        layer = f"encoder.layer.{number}"
-        for part in ("q", "k", "v", "o"):
-            yield from _linear(f"{layer}.attention.attn.{part}", hidden, hidden)
-        yield from _norm(f"{layer}.attention.LayerNorm", hidden)
-        yield from _linear(f"{layer}.intermediate.dense", inner, hidden)
-        yield from _linear(f"{layer}.output.dense", hidden, inner)
-        yield from _norm(f"{layer}.output.LayerNorm", hidden)
-    buckets = sizes["relative_attention_num_buckets"], sizes["num_attention_heads"]
-    yield "encoder.relative_attention_bias.weight", buckets
+        layer = f"{path}.{number}"
+        for part in attention:
+            yield from _linear(f"{layer}.{part}", hidden, hidden)
+        yield from _norm(f"{layer}.{attention_norm}", hidden)
+        yield from _linear(f"{layer}.{first}", inner, hidden)
+        yield from _linear(f"{layer}.{second}", hidden, inner)
+        yield from _norm(f"{layer}.{last_norm}", hidden)
 
 
 def _list_deberta(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
