@@ -46,7 +46,7 @@ from trainables.encoders.architectures import (
     list_computation_fields,
     read_architecture,
 )
-from trainables.encoders.backbones import choose_attention, family_options, is_folder
+from trainables.encoders.backbones import family_options, family_options, is_folder
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention
@@ -97,8 +97,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # the random weights drawn here are replaced below
         encoder_config = AutoConfig.for_model(**description["encoder"])
-        attention = choose_attention(encoder_config.model_type)
-        backbone = AutoModel.from_config(encoder_config, attn_implementation=attention)
+        backbone = AutoModel.from_config(encoder_config, **family_options(encoder_config.model_type))
         encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers, config.pooling)
         model = method.build(config, encoder, task)
     try:
