@@ -46,7 +46,7 @@ from trainables.encoders.architectures import (
     list_computation_fields,
     read_architecture,
 )
-from trainables.encoders.backbones import family_options, family_options, is_folder
+from trainables.encoders.backbones import choose_attention, family_options, is_folder
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention
