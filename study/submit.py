@@ -229,7 +229,7 @@ def _predict_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int],
     use the official row numbers.
     """
     task, source = TASKS[file.task], TASKS[file.predicted_by]
-    notes = [f"{file.name}: warning: the study has no model for {file.predicted_by}"]
+    notes = [f"{file.name}: warning: no chosen model is for {file.predicted_by}"]
     try:
         ids: Sequence[int] = load_split(task, file.split, data).ids
     except ValueError as error:

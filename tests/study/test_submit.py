@@ -117,8 +117,7 @@ def test_task_not_studied_gets_the_majority_class_and_a_warning(study, capsys):
     assert {prediction for _, prediction in files["CoLA"]} == {str(majority)}
     printed = capsys.readouterr().out
     assert (
-        "CoLA.tsv: warning: the study has no model for cola; every prediction is the majority class of train, 1"
-        in printed
+        "CoLA.tsv: warning: no chosen model is for cola; every prediction is the majority class of train, 1" in printed
     )
     assert "RTE.tsv: albert, seed 43, dev score 70.0" in printed
 
@@ -132,7 +131,7 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
     said = capsys.readouterr()
     test = f"there is no file {tmp_path}/WNLI/test.tsv, so the file has the official 146 rows"
     train = f"there is no file {tmp_path}/WNLI/train.tsv, so every prediction is 0"
-    assert f"WNLI.tsv: warning: the study has no model for wnli; {test}; {train}\n" in said.out
+    assert f"WNLI.tsv: warning: no chosen model is for wnli; {test}; {train}\n" in said.out
     assert said.err == (  # these are no generated tasks
         f"warning: {tmp_path / 'submission.zip'} has predictions of models that were trained on generated sentences\n"
     )
@@ -146,7 +145,7 @@ def test_the_rows_are_those_of_the_test_set_where_train_alone_is_missing(study, 
     files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert files["QNLI"] == [("3", "entailment")]
     train = f"there is no file {tmp_path}/QNLI/train.tsv, so every prediction is entailment"
-    assert f"QNLI.tsv: warning: the study has no model for qnli; {train}\n" in capsys.readouterr().out
+    assert f"QNLI.tsv: warning: no chosen model is for qnli; {train}\n" in capsys.readouterr().out
 
 
 def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, models, tmp_path, capsys):
