@@ -180,12 +180,15 @@ def _load_model(options: Options, file: Path) -> tuple[TrainedModel, str | None]
             raise ValueError(f"there is no input file {options.input}; give a TSV file with a header line")
         import torch  # takes seconds, so after the checks
 
+        from trainables.models.exit_rules import LastLayer
         from trainables.runs.trained_model import load_trained
 
         trained = load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
     if options.risk is not None:
         safe = set_safe_exit(trained, predictions, options.risk, rule=settings.get("rule"))
-        return trained, "; ".join([safe, *_list_limits(chosen, is_other_rule="rule" in settings)])
+        limits = _list_limits(chosen, is_other_rule="rule" in settings)
+        runs_all_layers = isinstance(trained.model.exit_rule, LastLayer)  # then nothing is lost
+        return trained, "; ".join([safe, *([] if runs_all_layers else limits)])
     set_exit(trained, settings)
     return trained, None
 
@@ -276,7 +279,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
 
 def _list_limits(chosen: Sequence[str], *, is_other_rule: bool) -> list[str]:
     """List what makes the guarantee of --risk weaker than it says; `chosen` is from `_list_choices`."""
-    best = f"its {' and '.join(chosen)} scored best on these rows, so more may be lost"
+    best = f"the model's {' and '.join(chosen)} scored best on these rows, so more may be lost"
     by_hand = "the fastest of several rules, chosen by hand, has no such guarantee"
     return [*[best] * bool(chosen), *[by_hand] * is_other_rule]
 
@@ -301,12 +304,12 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None, li
 
 def _list_choices(record: Record, folder: Path, choice: ModelChoice) -> list[str]:
     """List what was chosen by scores on the dev rows that also give the guarantee: "epoch", "seed"."""
-    plan, confirmed = require_plan(folder).plan, read_facts(folder).records
-    others = [own for own in confirmed if own.arm == record.arm and own.phase == "confirm" and own.score is not None]
+    plan = require_plan(folder).plan
+    arm = next(arm for arm in compute_progress(plan, read_facts(folder)).arms if arm.arm.name == record.arm)
     is_best_epoch = record.config.get("select") != "last" and int(record.config.get("epochs") or 0) > 1
     return [
         *["epoch"] * (is_best_epoch and plan.protocol.selection == "dev"),
-        *["seed"] * (choice.trial is None and len(others) > 1),
+        *["seed"] * (choice.trial is None and len(arm.confirmed) > 1),
     ]
 
 

@@ -367,11 +367,11 @@ def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("selection", "settings", "trial", "words"),
     [
-        ("dev", {}, False, ["its epoch and seed scored best on these rows, so more may be lost"]),
-        ("dev", {"select": "last"}, False, ["its seed scored best on these rows, so more may be lost"]),
+        ("dev", {}, False, ["the model's epoch and seed scored best on these rows, so more may be lost"]),
+        ("dev", {"select": "last"}, False, ["the model's seed scored best on these rows, so more may be lost"]),
         ("dev", {"epochs": 1}, True, []),
-        ("dev", {}, True, ["its epoch scored best on these rows, so more may be lost"]),
-        ("holdout", {}, False, ["its seed scored best on these rows, so more may be lost"]),
+        ("dev", {}, True, ["the model's epoch scored best on these rows, so more may be lost"]),
+        ("holdout", {}, False, ["the model's seed scored best on these rows, so more may be lost"]),
         ("holdout", {}, True, []),
     ],
 )
