@@ -342,7 +342,8 @@ def run(options: Options) -> int:
     for finding in findings:
         faults += finding.is_fault
         print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
-    print("ready" if not faults else counted(faults, "fault"))
+    whole = "ready" if options.cluster is None else f"nothing in {options.cluster} is left to fill in"
+    print(counted(faults, "fault") if faults else whole)
     return 1 if faults else 0
 
 
