@@ -28,6 +28,8 @@ _WORDS_OF_THE_MACHINE = re.compile(
 _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUBLAS_STATUS_INVALID_VALUE")
 # Ray's message about an actor whose node was lost, perhaps before the actor started there.
 _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reason>[^\n]*)")
+# Ray's message about an actor that it cannot reach, perhaps because its node is lost.
+_UNAVAILABLE = "The actor is temporarily unavailable"
 
 
 def build_failure(error: Exception | SystemExit, *, node: str | None, module: str | None = None) -> Failure:
@@ -79,6 +81,11 @@ def lost_process(
     cause: Cause = "preemption" if is_preempted else "crash" if is_crash else "machine"
     line = f"its node is lost: {match['reason']}" if match else error.strip().splitlines()[-1]
     return Failure(cause=cause, error=masked(line), host=host, node=node)
+
+
+def is_unavailable(error: str) -> bool:
+    """Check whether Ray says that it cannot reach the actor, without knowing why."""
+    return _UNAVAILABLE in error
 
 
 def breaks_process(error: BaseException) -> bool:

@@ -21,13 +21,13 @@ from ray.tune.search import Searcher
 
 from study.cluster.ray_internals import no_signal_handlers
 from study.decisions.scheduler import Scheduler
+from study.drivers.causes import is_unavailable
 from study.drivers.driver import LOOK_SECONDS, Driver
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.facts.study_folder import WORKERS_LOG
 
 START_SECONDS = 10.0  # shortest wait of the first actor for other actors, which may never start
-UNAVAILABLE = "The actor is temporarily unavailable"  # in Ray's error
 LOSS_SECONDS = 10.0  # longest wait until Ray knows whether the node of an unavailable actor is lost
 POLL_SECONDS = 0.2
 
@@ -137,13 +137,14 @@ class TuneDriver(Driver):
     def failed(self, ray_id: str, error: str, *, preempted: bool, is_crash: bool = False) -> None:
         """Give the trial of a lost actor or process back to the scheduler, so that a worker can continue the trial."""
         self._waiting.pop(ray_id, None)
-        if UNAVAILABLE in error:  # Ray may hear of a lost actor before it hears that the node is lost
-            self._wait_until_lost(self._node_of.get(ray_id))
+        node = self._node_of.get(ray_id)
+        if node and is_unavailable(error):  # Ray may hear of a lost actor before it hears that the node is lost
+            self._wait_until_lost(node)
         super().failed(ray_id, error, preempted=preempted, is_crash=is_crash)
 
     # ---- inside
 
-    def _wait_until_lost(self, node: str | None) -> None:
+    def _wait_until_lost(self, node: str) -> None:
         """Wait until Ray says that the node is lost, for at most `LOSS_SECONDS`."""
         until = time.monotonic() + LOSS_SECONDS
         while node not in self._resources.nodes.lost() and time.monotonic() < until:
