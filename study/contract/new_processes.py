@@ -57,7 +57,7 @@ class NewProcess:
     def _end_group(self) -> None:
         """Kill what the process has started, before another process can get its number; then wait for its end."""
         if self._leads_group:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # PermissionError: on macOS, if only a zombie is left
                 os.killpg(self._number, signal.SIGKILL)
         self._process.join()
         if self._exit != self._process.sentinel:
