@@ -33,7 +33,7 @@ from msgspec.structs import FieldInfo, fields
 import trainables
 from study.facts.plain_words import print_lines, wrap_line
 from study.own_packages import CONSOLE, PACKAGES, STOP_SIGNALS, check_not_shadowed
-from study.plans.plan import NAMES_IN_REPOSITORIES, PATIENCE
+from study.plans.plan import NAMES_IN_REPOSITORIES, PATIENCE_ADVICE
 from study.plans.ranges import read_value
 from study.storage.addresses import masked
 from trainables import objectives
@@ -256,7 +256,7 @@ def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
     if name in ("cpu", "no_cuda", "use_cpu"):
         return f"; here, {flag} is CUDA_VISIBLE_DEVICES='' before the command"
     if name == "patience" and "--profile" in flags:
-        return f"; here, {PATIENCE}"
+        return f"; here, {PATIENCE_ADVICE}"
     field = NAMES_IN_REPOSITORIES.get(name, name)
     is_pretraining = "--corpus" in flags
     names = objectives.list_objectives() if is_pretraining else trainables.list_methods()

@@ -201,7 +201,7 @@ ATTENTION: Mapping[str, Configuration] = {
 }
 # Options that correspond to exit_criteria=sample in PALBERT's scripts.
 SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"
-PATIENCE = (  # --patience of PALBERT and of PABEE
+PATIENCE_ADVICE = (  # --patience of PALBERT and of PABEE
     "PALBERT's --patience 5 is --set stop_after=5; PABEE's --patience 3,4 needs no option: the table exit_settings has "
     "the score at each patience, and --set patience=3 sets that of the model"
 )
