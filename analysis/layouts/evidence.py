@@ -143,10 +143,24 @@ class Evidence:
         """Early exits of each cell's models. Cells without recorded mean layers are left out."""
         return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
+    @cached_property
+    def _exits_with_dropped(self) -> dict[Place, Exits]:
+        """Early exits of each cell's models, as `exits`, but dropped final runs count, as in gains."""
+        found = {}
+        for place, exits in self.exits.items():
+            cell = self.cells_by_place[place]
+            own = exits if len(cell.tested) == len(cell.records) else read_exits(cell.with_dropped)
+            if own is not None:
+                found[place] = own
+        return found
+
     @property
     def full_runs(self) -> dict[Place, FullRun]:
-        """Cells whose models have exit settings, but were measured to run all layers."""
-        runs = {place: read_full_run(self.cells_by_place[place], exits) for place, exits in self.exits.items()}
+        """Cells whose models have exit settings, but were measured to run all layers. Dropped final runs count."""
+        runs = {
+            place: read_full_run(self.cells_by_place[place].with_dropped, exits)
+            for place, exits in self._exits_with_dropped.items()
+        }
         return {place: run for place, run in runs.items() if run is not None}
 
     @cached_property
@@ -156,9 +170,8 @@ class Evidence:
         Dropped final runs count, as gains are measured at these settings. Cells without stored sweeps are left out.
         """
         rules = {}
-        for place in self.exits:
-            exits = read_exits(self.cells_by_place[place].with_dropped)
-            if exits is not None and exits.sweeps:
+        for place, exits in self._exits_with_dropped.items():
+            if exits.sweeps:
                 swept = {sweep.rule for sweep in exits.sweeps}
                 _, sweeps = self._applied_rules.get(place, (None, []))
                 rules[place] = (*exits.sweeps, *(sweep for sweep in sweeps if sweep.rule not in swept))
