@@ -18,7 +18,7 @@ from analysis.layouts.cost_tables import (
     NO_SETTING,
     POINTS_LOST,
     WITHIN,
-    describe_exits,
+    describe_gain,
     format_relative_time,
 )
 from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
@@ -106,7 +106,7 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
         entries["difference"] = format_test(tests[place].test, mark=tests[place].arrow)
     elif tests and place[0] != evidence.baseline:
         entries["difference"] = Entry()
-    if gain := describe_exits(evidence, place).get("gain"):
+    if (gain := describe_gain(evidence, place)) is not None:
         entries["gain"] = gain
     if saving := evidence.savings.get(place):
         depth = evidence.exits[place].num_layers

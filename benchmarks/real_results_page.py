@@ -25,7 +25,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from analysis.answer import summary_table
-from analysis.layouts.cost_tables import ENDS, TIMES, describe_exits
+from analysis.layouts.cost_tables import ENDS, TIMES, format_relative_time
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes, format_detectable
 from analysis.layouts.published_numbers import read_published_rows
@@ -374,7 +374,7 @@ def time_in_words(evidence: Evidence) -> Iterator[str]:
         task: time.numbers
         for row, task in evidence.cells_by_place
         if row == OURS and evidence.find_plain((row, task))
-        if (time := describe_exits(evidence, (row, task)).get("time_ratio"))
+        if (time := format_relative_time(evidence.cells_by_place[row, task], evidence.find_plain((row, task))))
     }
     if not by_task:
         return

@@ -183,10 +183,8 @@ def describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
             values={**layers.values, "_of": exits.num_layers},
         )
     entries = {"mean_layers": layers}
-    if place in evidence.gains:
-        entries["gain"] = format_gain(evidence.gains[place])
-    elif exits and exits.is_early:
-        entries["gain"] = Entry()
+    if (gain := describe_gain(evidence, place)) is not None:
+        entries["gain"] = gain
     if place in evidence.savings:
         entries["fewest_layers"] = _format_saving(evidence.savings[place])
     if costs.list_latencies(cell):
@@ -196,6 +194,14 @@ def describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
     if place in evidence.differences:
         entries["difference"] = format_test(evidence.differences[place].test)
     return entries
+
+
+def describe_gain(evidence: Evidence, place: Place) -> Entry | None:
+    """Format the gain of a cell's exits, as a gap if it is unknown; None if the models have no early exits."""
+    if place in evidence.gains:
+        return format_gain(evidence.gains[place])
+    exits = evidence.exits.get(place)
+    return Entry() if exits and exits.is_early else None
 
 
 def format_relative_time(cell: Cell, reference: Cell | None) -> Entry | None:
