@@ -86,7 +86,7 @@ def _read_json(file: Path, lines: Sequence[tuple[int, str]]) -> Sequence[Line]:
         if not line.strip():
             continue
         row = _JSON.read(line.encode(), where=f"{file}, line {number}")
-        names = [name for name, _ in json.loads(line, object_pairs_hook=list)]
+        names = [name for name, _ in json.loads(line, object_pairs_hook=list)]  # msgspec keeps the last of equal names
         if len(names) > len(row):
             repeated = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"{file}, line {number}: field {repeated} is given twice; allowed: once")
