@@ -27,14 +27,14 @@ from analysis.statistics.comparisons import compare
 from analysis.statistics.samples import Place, Sample, resample
 from analysis.studies.stored_predictions import Answers
 from analysis.tables import table_files
-from study.command_line import Command, argument, option
-from study.facts.plain_words import counted, format_markdown
 from study.storage.addresses import check_folder, make_writable
-from trainables.atomic_files import write_text
+from study.terminal.command_line import Command, argument, option
+from study.terminal.text import counted, format_markdown
+from trainables.configuration.schema import Typed
+from trainables.configuration.spelling import is_same_name, resolve_name
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS, Task
-from trainables.schema import Typed
-from trainables.spelling import is_same_name, resolve_name
+from trainables.files.atomic_files import write_text
 
 NAMES = ("method", "task", "seed", "split", "draw", "example")  # columns that identify an answer
 TEXTS = dict.fromkeys(NAMES, "str")

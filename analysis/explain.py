@@ -15,17 +15,17 @@ from analysis.layouts.notes import collect_provenance, describe_pretraining
 from analysis.layouts.table import POINTS
 from analysis.studies.cells import Cell, read_cell
 from analysis.studies.load import Study, load_study
-from study.command_line import Command, argument
 from study.facts import events
-from study.facts.plain_words import counted, to_second
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
 from study.storage.trial_places import locate_model
-from trainables import method_files
+from study.terminal.command_line import Command, argument
+from study.terminal.text import counted, to_second
+from trainables.configuration.schema import Typed, to_plain
+from trainables.configuration.spelling import resolve_name
 from trainables.data.tasks import trainable_tasks
-from trainables.schema import Typed, to_plain
-from trainables.spelling import resolve_name
+from trainables.files import method_files
 
 
 def explain(study: Study, name: str) -> str:

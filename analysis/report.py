@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 from markupsafe import Markup
 
-from analysis.answer import caveats, headline, summary_table, warn_of_weak_models
 from analysis.layouts import notes
+from analysis.layouts.answer import caveats, headline, summary_table, warn_of_weak_models
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, load_template, render
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
@@ -30,15 +30,16 @@ from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.tables import tabulate, write_files
 from analysis.written_by import version
-from study.command_line import Command, argument
-from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.registration import find_plan_source
 from study.facts.study_folder import compute_plan_digest, predictions_file
 from study.storage.addresses import check_folder, make_writable
-from trainables import Departure, atomic_files
+from study.terminal.command_line import Command, argument
+from study.terminal.text import counted
+from trainables import Departure
+from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
-from trainables.schema import Typed
+from trainables.files import atomic_files
 
 PAGE = "report.html"
 # A table that is in neither list is collapsed.

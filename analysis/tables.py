@@ -12,18 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from analysis.answer import answer
 from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables
+from analysis.layouts.answer import answer
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, Format, json_text, render
 from analysis.layouts.table import Table, select
 from analysis.studies.load import Study, load_studies
 from analysis.written_by import version
-from study.command_line import Command, add_once, argument, option, read_pair
-from study.facts.plain_words import format_markdown
 from study.storage.addresses import check_folder, make_writable
-from trainables import atomic_files
-from trainables.schema import Typed
+from study.terminal.command_line import Command, add_once, argument, option, read_pair
+from study.terminal.text import format_markdown
+from trainables.configuration.schema import Typed
+from trainables.files import atomic_files
 
 LAYOUTS = (
     certainty_tables.comparisons_table,

@@ -32,10 +32,8 @@ from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import WRITTEN_BY, make_tables, render_files, tabulate
 from analysis.written_by import version
-from study.command_line import Command, argument, option
 from study.facts.attestation import ROOT, list_own_methods
 from study.facts.events import FILE as JOURNAL
-from study.facts.plain_words import clock, counted, joined
 from study.facts.record import Record
 from study.facts.registration import find_plan_source, read_plan_commit
 from study.facts.study_facts import StudyFacts, read_facts
@@ -49,9 +47,11 @@ from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri, masked
 from study.storage.trial_places import DamagedModel, find_model_address, local_model
-from trainables.atomic_files import is_unfinished
+from study.terminal.command_line import Command, argument, option
+from study.terminal.text import clock, counted, joined
 from trainables.configuration import Count
-from trainables.schema import Typed, to_plain
+from trainables.configuration.schema import Typed, to_plain
+from trainables.files.atomic_files import is_unfinished
 
 TABLES, REPORT = "tables", (PAGE, "pictures/*")
 VERSIONS = {  # file that names the version which wrote the tables or the report -> where it names the version

@@ -54,7 +54,7 @@ from study.drivers.tune_driver import TuneDriver
 from study.facts.attestation import provenance
 from study.facts.journal import Journal
 from study.launch import command_line, plan_file
-from study.live_view import LiveView
+from study.launching.live_view import LiveView
 from study.plans.plan_file import write_plan
 from study.plans.resolved_plan import ResolvedPlan
 

@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import minilm_folder
 from trainables.configuration import Pooling
+from trainables.files.sources import cache_folder
 from trainables.models.exit_rules import stored_outputs
 from trainables.runs.training import TrainingRun
-from trainables.sources import cache_folder
 
 trying = importlib.import_module("study.try")  # `try` is a keyword
 

@@ -31,7 +31,7 @@ from benchmarks.results_file import write_results
 from benchmarks.training_contenders import device, minilm_folder
 from benchmarks.training_speed import BATCH_SIZES, rows_of
 from trainables.configuration import Precision
-from trainables.devices import device_name, has_tensorfloat32
+from trainables.models.devices import device_name, has_tensorfloat32
 from trainables.runs.evaluation import run_to_end
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec

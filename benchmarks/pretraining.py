@@ -31,16 +31,16 @@ import trainables
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
-from trainables.corpora.corpus import mini_documents, vocabulary_texts
 from trainables.data.examples import Examples, load_examples, prepare_tokenizer
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS, Task
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.loading import load_encoder, load_tokenizer
-from trainables.pretraining_configuration import PretrainingRow, PretrainingSpec
-from trainables.runs.pretraining_run import PretrainingRun
-from trainables.sources import cache_folder
+from trainables.files.sources import cache_folder
+from trainables.pretraining.configuration import PretrainingRow, PretrainingSpec
+from trainables.pretraining.corpus import mini_documents, vocabulary_texts
+from trainables.pretraining.run import PretrainingRun
 
 BARS = {"rte": 0.65, "mrpc": 0.85}  # mean over seeds, of both ways of pretraining
 TASK_NAMES = ("rte", "mrpc")

@@ -41,12 +41,12 @@ from benchmarks.real_results_stages import (
     stages_of,
 )
 from study.cluster.resources import count_local_gpus
-from study.command_line import Parser, guarded
-from study.facts.plain_words import clock
 from study.plans.resolved_plan import digest
-from trainables.atomic_files import write_json, write_text
+from study.terminal.command_line import Parser, guarded
+from study.terminal.text import clock
+from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
-from trainables.schema import Typed
+from trainables.files.atomic_files import write_json, write_text
 
 DONE = "real_results.json"  # in the out folder: stage -> how it ended
 RATES = "rates"

@@ -21,9 +21,9 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.real_results import backbone_folder, glue_folder
 from benchmarks.real_results_stages import launches_of
-from study.command_line import Parser, guarded
+from study.terminal.command_line import Parser, guarded
+from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
-from trainables.schema import Typed
 
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 60 * 2**20

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from analysis.answer import summary_table
+from analysis.layouts.answer import summary_table
 from analysis.layouts.cost_tables import ENDS, TIMES, format_relative_time
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes, format_detectable
@@ -47,12 +47,12 @@ from benchmarks.real_results import DONE, KEPT, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
 from benchmarks.second_run import FILE as SECOND_RUN
 from benchmarks.second_run import describe
-from study.command_line import Parser, guarded
-from study.facts.plain_words import joined
 from study.plans.plan_file import FILE as PLAN
-from trainables.atomic_files import write_text
+from study.terminal.command_line import Parser, guarded
+from study.terminal.text import joined
+from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
-from trainables.schema import Typed
+from trainables.files.atomic_files import write_text
 
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 6 * 2**20  # of a study that is kept: 40 files with the outputs of all layers on CoLA are 2.7 MB

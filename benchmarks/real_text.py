@@ -29,15 +29,15 @@ from benchmarks.counts import count
 from benchmarks.debian_books import write_books
 from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
-from trainables import objectives
-from trainables.corpora.packing import TokenisedCorpus, tokenise_corpus
-from trainables.corpora.pretraining_batches import IGNORED, PretrainingData
+from trainables.configuration.schema import Value
 from trainables.encoders.backbones import check_tokenizer
 from trainables.encoders.loading import quiet_transformers
-from trainables.pretraining_configuration import PretrainingSpec
-from trainables.runs.pretraining_run import PretrainingRun
-from trainables.schema import Value
-from trainables.sources import cache_folder
+from trainables.files.sources import cache_folder
+from trainables.pretraining import objectives
+from trainables.pretraining.batches import IGNORED, PretrainingData
+from trainables.pretraining.configuration import PretrainingSpec
+from trainables.pretraining.packing import TokenisedCorpus, tokenise_corpus
+from trainables.pretraining.run import PretrainingRun
 
 VOCABULARY = "google-bert/bert-base-uncased"
 STEPS = 500

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from study.facts.events import utc_now
-from trainables.atomic_files import write_json
+from trainables.files.atomic_files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 

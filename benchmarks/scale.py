@@ -36,8 +36,8 @@ from study.facts.journal import Journal
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.launch import main as study_launch
 from study.launch import plan_file
-from study.launch_options import plan_from
-from study.opened_study import resolve_in
+from study.launching.opening import resolve_in
+from study.launching.options import plan_from
 from study.plans.plan_file import write_plan
 from trainables.data.tasks import find_task
 

@@ -22,14 +22,14 @@ from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import Predictions, read_predictions
 from benchmarks.real_results import KEPT, backbone_folder, glue_folder
 from benchmarks.real_results_stages import SCALES
-from study.command_line import Parser, guarded
 from study.decisions.scheduler import specify_trial
 from study.facts.events import utc_now
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
-from trainables.atomic_files import write_json
+from study.terminal.command_line import Parser, guarded
+from trainables.configuration.schema import Typed, to_plain
+from trainables.files.atomic_files import write_json
 from trainables.runs.trial import TrialSpec
-from trainables.schema import Typed, to_plain
 
 FILE = "second_run.json"
 
@@ -86,10 +86,10 @@ def train(spec: dict[str, Any], predictions: Path) -> tuple[str, float]:
     """Train a trial with one thread; return the device and the training loss of the last epoch."""
     import torch
 
-    from trainables.devices import device_and_threads
+    from trainables.configuration.schema import from_plain
+    from trainables.files.sources import cache_folder
+    from trainables.models.devices import device_and_threads
     from trainables.runs.training import TrainingRun
-    from trainables.schema import from_plain
-    from trainables.sources import cache_folder
 
     torch.set_num_threads(1)
     run = TrainingRun(from_plain(TrialSpec, spec, where="a stored trial"), cache=cache_folder())

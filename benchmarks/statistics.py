@@ -62,7 +62,7 @@ from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
 from analysis.studies.stored_predictions import Answers, Predictions, predictions_from
 from benchmarks.results_file import write_results
-from study.launch_options import COMPARING_METHODS
+from study.launching.options import COMPARING_METHODS
 from trainables.data.tasks import TASKS as GLUE
 from trainables.models.safe_exits import CONFIDENCE, find_safe_setting
 

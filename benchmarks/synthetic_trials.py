@@ -27,7 +27,6 @@ from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler
 from ray.tune.search.optuna import OptunaSearch
 
-from study import profiles
 from study.cluster.ray_cluster import RAY_SETTINGS, RayNodes
 from study.cluster.resources import Resources
 from study.decisions.proposals import make_distributions
@@ -40,12 +39,13 @@ from study.facts.attestation import provenance
 from study.facts.events import Report
 from study.facts.journal import Journal
 from study.launch import command_line, plan_file, start_mirror
-from study.live_view import LiveView
+from study.launching.live_view import LiveView
+from study.plans import profiles
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.configuration.schema import Value
 from trainables.runs.trial import EpochRow, Outcome
-from trainables.schema import Value
 
 SLOTS = 4
 # Ray Tune as it comes; but workers are not nice, as the engine's are not, so that a busy machine slows all alike.

@@ -40,8 +40,8 @@ from trainables.configuration import Precision, TrainingConfig
 from trainables.data.examples import Examples, encode
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task
-from trainables.devices import backward_precision, check_precision, device_name
 from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.models.devices import backward_precision, check_precision, device_name
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.optimiser import Optimiser

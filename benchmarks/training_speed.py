@@ -43,12 +43,12 @@ from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, minilm_folder
 from trainables.configuration import Precision
+from trainables.configuration.schema import Value
 from trainables.data.tasks import TASKS
-from trainables.devices import device_name
+from trainables.models.devices import device_name
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
-from trainables.schema import Value
 
 BATCH_SIZES = {"sst2": 32, "rte": 16, "qnli": 32}
 

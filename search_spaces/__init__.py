@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from trainables import VARIANT, method_files
+from trainables import VARIANT
 from trainables import list_methods as list_methods
-from trainables.method_files import MethodFile
-from trainables.schema import Configuration, Value
-from trainables.spelling import resolve_name, unknown_name_error
+from trainables.configuration.schema import Configuration, Value
+from trainables.configuration.spelling import resolve_name, unknown_name_error
+from trainables.files import method_files
+from trainables.files.method_files import MethodFile
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

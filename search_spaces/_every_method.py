@@ -6,7 +6,7 @@ and `MINI_FIXED` replace them. docs/decisions.md#mini-ranges explains the values
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from trainables.schema import Configuration, Value
+from trainables.configuration.schema import Configuration, Value
 
 FIXED: Configuration = {  # values that have no effect
     "attention": "softmax",

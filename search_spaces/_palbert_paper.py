@@ -8,7 +8,7 @@ clipping, no weight decay, no dropout in the encoder, and 128 tokens.
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
-from trainables.schema import Value
+from trainables.configuration.schema import Value
 
 SPACE: dict[str, BaseDistribution] = {
     "learning_rate": FloatDistribution(1e-5, 5e-5, log=True),

@@ -1,7 +1,7 @@
 """ALBERT search space: the 12 configurations of the PALBERT paper's baselines (arXiv:2204.03276, table 4)."""
 
 from search_spaces import _palbert_paper as paper
-from trainables.schema import Configuration
+from trainables.configuration.schema import Configuration
 
 SPACE = paper.SPACE
 PAPER_GRID = paper.GRID

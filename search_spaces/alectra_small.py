@@ -9,7 +9,7 @@ decay.
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
 from search_spaces import electra_small as electra
-from trainables.schema import Configuration, Value
+from trainables.configuration.schema import Configuration, Value
 
 SPACE: dict[str, BaseDistribution] = {
     "learning_rate": FloatDistribution(2e-5, 1e-4, log=True),

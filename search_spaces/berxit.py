@@ -7,7 +7,7 @@ baselines. The batch sizes are searched from 8 (the scripts' value) to 32.
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from search_spaces import _palbert_paper as paper
-from trainables.schema import Configuration, Value
+from trainables.configuration.schema import Configuration, Value
 
 SPACE: dict[str, BaseDistribution] = paper.SPACE | {"batch_size": CategoricalDistribution([8, 16, 32])}
 

@@ -6,7 +6,7 @@ of the PALBERT paper's baselines. The batch sizes are searched from 8 (the scrip
 
 from search_spaces import _palbert_paper as paper
 from search_spaces import berxit
-from trainables.schema import Value
+from trainables.configuration.schema import Value
 
 START = "albert"  # method of the first training stage
 

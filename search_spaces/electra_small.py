@@ -7,7 +7,7 @@ configure_finetuning.py and model/optimization.py). The paper's appendix B diffe
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from trainables.schema import Configuration, Value
+from trainables.configuration.schema import Configuration, Value
 
 # The paper searched "[1e-4, 2e-4, 3e-4, 5e-3]" for small models (appendix B); we read the last as 5e-4. The range
 # starts at 2e-5, lmtuners' value for RTE.

@@ -1,7 +1,7 @@
 """PABEE search space: the PALBERT paper's grid (arXiv:2204.03276, table 4) and the patiences of PABEE's scripts."""
 
 from search_spaces import _palbert_paper as paper
-from trainables.schema import Configuration, Value
+from trainables.configuration.schema import Configuration, Value
 
 SPACE = paper.SPACE
 # Patience: PABEE's inference script tries 3 to 8; the PALBERT paper takes 6.

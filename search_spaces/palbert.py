@@ -4,7 +4,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from search_spaces import _palbert_paper as paper
 from search_spaces import pondernet
-from trainables.schema import Configuration, Value
+from trainables.configuration.schema import Configuration, Value
 
 # Fields of the Λ network: learning rates within the paper's {1, 2, 3}e-5, the architectures of the released code, and
 # from 0 hidden layers (rows a, b and d of table 1) to 3 (PALBERT).

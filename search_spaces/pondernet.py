@@ -3,7 +3,7 @@
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from search_spaces import _palbert_paper as paper
-from trainables.schema import Configuration, Value
+from trainables.configuration.schema import Configuration, Value
 
 SPACE = paper.SPACE | paper.PONDER_SPACE
 PAPER_GRID = paper.GRID | paper.PONDER_GRID

@@ -6,7 +6,7 @@ and of pretraining/modeling.py (dropout).
 
 from optuna.distributions import BaseDistribution
 
-from trainables.schema import Value
+from trainables.configuration.schema import Value
 
 SPACE: dict[str, BaseDistribution] = {}
 PAPER_GRID: dict[str, list[Value]] = {}

@@ -1,6 +1,6 @@
 """Plan, run and record studies; each command is a module. docs/architecture.md describes the package."""
 
-from study.own_packages import handle_interrupts_early, require_environment, require_not_shadowed
+from study.terminal.processes import handle_interrupts_early, require_environment, require_not_shadowed
 
 require_environment()
 handle_interrupts_early()

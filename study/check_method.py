@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Annotated
 
 import trainables
-from study.command_line import Command, argument
 from study.contract import space_rules
 from study.contract.new_processes import ProcessEnded, new_process
-from study.facts.plain_words import counted
 from study.plans.resolution import fits
-from trainables import method_files
+from study.terminal.command_line import Command, argument
+from study.terminal.text import counted
+from trainables.configuration.schema import Typed
 from trainables.encoders.backbones import MINI_BACKBONES
-from trainables.method_files import IncludedMethods
-from trainables.schema import Typed
+from trainables.files import method_files
+from trainables.files.method_files import IncludedMethods
 
 FILES = "the method's two files exist and can be loaded"
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import search_spaces
-from study import profiles
-from study.command_line import Parser, guarded
-from study.own_packages import CONSOLE
+from study.plans import profiles
 from study.plans.samplers import SAMPLERS
+from study.terminal.command_line import Parser, guarded
+from study.terminal.processes import CONSOLE
+from trainables.configuration.schema import Typed
+from trainables.configuration.spelling import unknown_name_error
 from trainables.data.tasks import TRAINABLE_TASKS
-from trainables.schema import Typed
-from trainables.spelling import unknown_name_error
 
 COMMANDS = {
     "pretrain": ("study.pretrain", "pretrain a backbone, which a study can use"),

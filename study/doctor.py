@@ -21,9 +21,7 @@ from typing import Annotated, Any
 
 from msgspec import field
 
-from study.command_line import Command, option
 from study.facts.attestation import Provenance, list_other_code, provenance, versions
-from study.facts.plain_words import counted
 from study.storage.addresses import (
     check_address,
     check_tracking_address,
@@ -34,9 +32,11 @@ from study.storage.addresses import (
     resolve_storage_address,
     small_object,
 )
+from study.terminal.command_line import Command, option
+from study.terminal.text import counted
 from trainables.configuration import NotNegative
+from trainables.configuration.schema import Typed
 from trainables.data import glue
-from trainables.schema import Typed
 
 SHOWN = ("python", "ray", "torch", "transformers", "datasets", "optuna")
 UNFILLED = "FILL_IN"  # in cluster.yaml and kubernetes/*.yaml, what the user has to replace

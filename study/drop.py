@@ -13,15 +13,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-from study.command_line import Command, argument, option
 from study.decisions.progress import compute_progress
 from study.facts.events import TrialDropped
 from study.facts.journal import Journal
-from study.facts.plain_words import list_first
 from study.facts.record import Record
+from study.launching.screen import describe_record, name_trial
 from study.plans.plan_file import require_plan
-from study.screen import describe_record, name_trial, python
-from trainables.schema import Typed
+from study.terminal.command_line import Command, argument, option
+from study.terminal.text import list_first, python
+from trainables.configuration.schema import Typed
 
 MOST_NAMED = 10  # keys listed in an error
 

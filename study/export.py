@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.predict import ModelChoice, choose_model
 from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
-from trainables.atomic_files import write_folder
+from study.terminal.command_line import Command, argument, option
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import find_licence, is_hub_name
+from trainables.files.atomic_files import write_folder
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # first letters of a class's name -> its module
 GLUE = "nyu-mll/glue"  # name on the hub

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from rich.filesize import decimal
 
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
-from study.command_line import Command
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
@@ -31,7 +30,6 @@ from study.drivers.smoke_steps import SmokeStepsFailed
 from study.facts.attestation import Provenance, provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
-from study.facts.plain_words import counted, format_markdown, list_first, print_lines
 from study.facts.registration import find_plan_tag
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import (
@@ -43,8 +41,10 @@ from study.facts.study_folder import (
     compute_plan_digest,
     read_export,
 )
-from study.forecast import describe_time_limit, estimate_space, forecast_plan, measure_costs
-from study.launch_options import (
+from study.launching.forecast import describe_time_limit, estimate_space, forecast_plan, measure_costs
+from study.launching.live_view import LiveView
+from study.launching.opening import MOST_ARMS, Study, find_launched_arms, list_plan_notes, open_study, resolve_in
+from study.launching.options import (
     DESCRIPTION,
     EPILOG,
     LaunchOptions,
@@ -52,10 +52,8 @@ from study.launch_options import (
     default_driver,
     trace_settings,
 )
-from study.live_view import LiveView
+from study.launching.screen import describe_retries, failures_command, name_trial
 from study.mlflow_mirror.tracking import unreachable_reason
-from study.opened_study import MOST_ARMS, Study, find_launched_arms, list_plan_notes, open_study, resolve_in
-from study.own_packages import is_installed
 from study.plans.departures import describe_departures
 from study.plans.plan import MOST_REPEATS
 from study.plans.plan_file import FILE as PLAN
@@ -63,27 +61,20 @@ from study.plans.plan_file import PlanFile, find_plan, format_plan, write_plan
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
 from study.rebuild import EXPORTS, check_places, repair_predictions, write_files
-from study.screen import (
-    can_redraw,
-    console_on,
-    describe_retries,
-    failures_command,
-    lasting_outputs,
-    lost_outputs,
-    name_trial,
-    python,
-    show_waiting,
-)
 from study.storage.addresses import join, make_writable, masked, resolve_storage_address
 from study.storage.trial_places import StudyStorage, choose_storage, delete_marks
+from study.terminal.command_line import Command
+from study.terminal.output import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
+from study.terminal.processes import is_installed
+from study.terminal.text import counted, format_markdown, list_first, print_lines, python
 from study.winners import list_decided
-from trainables import method_files
-from trainables.atomic_files import DiskFull
+from trainables.configuration.schema import to_plain
+from trainables.configuration.spelling import resolve_name
 from trainables.data.tasks import trainable_tasks
 from trainables.encoders.backbones import describe_unchecked
-from trainables.schema import to_plain
-from trainables.sources import cache_folder
-from trainables.spelling import resolve_name
+from trainables.files import method_files
+from trainables.files.atomic_files import DiskFull
+from trainables.files.sources import cache_folder
 
 if TYPE_CHECKING:
     from study.drivers.driver import Driver

@@ -19,12 +19,10 @@ from urllib.parse import quote, urlencode
 
 from filelock import FileLock, Timeout
 
-from study.command_line import Command, argument, option
 from study.decisions.progress import compute_progress
 from study.facts import events
 from study.facts.events import EpochReported
 from study.facts.journal_copy import check_not_lost
-from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, apply_line
 from study.facts.study_folder import (
     BROWSE,
@@ -45,13 +43,14 @@ from study.mlflow_mirror.tracking import (
     reason,
     register,
 )
-from study.own_packages import is_installed
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
-from study.screen import python
 from study.storage.addresses import TRACKING_HELP, check_tracking_address, masked
-from trainables.atomic_files import write_text
+from study.terminal.command_line import Command, argument, option
+from study.terminal.processes import is_installed
+from study.terminal.text import counted, python
 from trainables.configuration import NotNegative
-from trainables.schema import Typed
+from trainables.configuration.schema import Typed
+from trainables.files.atomic_files import write_text
 
 LOCK_SECONDS = 300.0  # how long a mirror waits for the mirror of the previous launch to end
 POLL_SECONDS = 1.0

@@ -26,9 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import trainables
-from study.command_line import Command, argument, option, read_settings
 from study.decisions.progress import StudyProgress, compute_progress
-from study.facts.plain_words import counted, list_first
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
@@ -36,13 +34,15 @@ from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.storage.addresses import check_new_file
 from study.storage.trial_places import keeps_model, local_model, locate_model, model_exists
-from trainables.atomic_files import write_text
+from study.terminal.command_line import Command, argument, option, read_settings
+from study.terminal.text import counted, list_first
 from trainables.configuration import Inside
+from trainables.configuration.schema import Configuration, Typed, Value, from_plain
+from trainables.configuration.spelling import resolve_name, suggest_nearest
 from trainables.data.glue import read_texts
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
-from trainables.schema import Configuration, Typed, Value, from_plain
-from trainables.spelling import resolve_name, suggest_nearest
+from trainables.files.atomic_files import write_text
 
 if TYPE_CHECKING:
     from trainables.data.examples import Examples

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.plans.plan_file import include_for, require_plan
 from study.predict import ModelChoice, choose_model
 from study.storage.trial_places import local_model
-from trainables.schema import Typed
+from study.terminal.command_line import Command, argument, option
+from trainables.configuration.schema import Typed
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -42,11 +42,11 @@ def _predict_dev(record: Record, model: Path, path: Path) -> None:
     import torch
 
     from trainables.data.examples import load_examples
+    from trainables.files.sources import cache_folder
     from trainables.runs.evaluation import evaluate, full_depth_outputs, write_predictions
     from trainables.runs.random_numbers import seeded_generator, seeded_random
     from trainables.runs.trained_model import load_trained
     from trainables.runs.training import EVALUATION, EVALUATION_FACTOR
-    from trainables.sources import cache_folder
 
     trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
     spec, config, task = trained.spec, trained.config, trained.task

@@ -17,25 +17,25 @@ from typing import Annotated, Literal
 
 from search_spaces import objectives as recipes
 from study.cluster.resources import count_local_gpus
-from study.command_line import Command, argument, option, read_settings
 from study.facts.events import utc_now
-from study.facts.plain_words import print_lines, read_width, wrap_line
 from study.mlflow_mirror.tracking import build_default_uri
-from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.departures import WIDTH, list_pretraining_departures
 from study.plans.plan import ATTENTION, Layered, choose_backbone, format_columns, make_field_error, merge_layers
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining
 from study.plans.resolved_plan import FIRST_SEED, Pretraining, describe_new_pooler
 from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_address
-from trainables import objectives
+from study.terminal.command_line import Command, argument, option, read_settings
+from study.terminal.processes import PACKAGES, check_not_shadowed, is_installed
+from study.terminal.text import print_lines, read_width, wrap_line
 from trainables.configuration import AtLeastOne, Count
-from trainables.corpora import corpus as corpora
+from trainables.configuration.schema import Configuration, Typed, Value
+from trainables.configuration.spelling import resolve_name
 from trainables.encoders import backbones
-from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
+from trainables.files.sources import checked
+from trainables.pretraining import corpus as corpora
+from trainables.pretraining import objectives
+from trainables.pretraining.configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.trial import TrainingError
-from trainables.schema import Configuration, Typed, Value
-from trainables.sources import checked
-from trainables.spelling import resolve_name
 
 Attention = Literal["softmax", "nystrom"]
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
@@ -104,7 +104,7 @@ def run(options: Options) -> int:
     if options.dry_run:
         _describe(request, file, unchecked or ())
         return 0
-    from study.pretraining_folder import Job, pretrain  # imports torch, which takes seconds
+    from study.pretraining.folder import Job, pretrain  # imports torch, which takes seconds
 
     try:
         pretrain(Job(spec=spec, file=file, folder=str(folder), tracking_uri=tracking_uri), processes=options.processes)

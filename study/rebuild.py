@@ -18,7 +18,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, compute_progress
 from study.drivers.messages import STEPS_FILE
 from study.facts.record import Record, format_records
@@ -33,16 +32,18 @@ from study.facts.study_folder import (
     compute_predictions_digest,
     predictions_file,
 )
-from study.own_packages import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
-from study.screen import python, show_waiting
 from study.storage.addresses import TRACKING_HELP
 from study.storage.trial_places import locate_model
+from study.terminal.command_line import Command, argument, option
+from study.terminal.output import show_waiting
+from study.terminal.processes import is_installed
+from study.terminal.text import python
 from study.winners import BEST, as_toml
-from trainables import atomic_files
-from trainables.atomic_files import describe_blocked, write_bytes
-from trainables.schema import Typed
+from trainables.configuration.schema import Typed
+from trainables.files import atomic_files
+from trainables.files.atomic_files import describe_blocked, write_bytes
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

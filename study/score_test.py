@@ -17,7 +17,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
@@ -25,13 +24,14 @@ from study.facts.record import Record
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.predict import with_current_model_address
-from study.screen import python
 from study.storage.trial_places import local_model
 from study.submit import predict_split
+from study.terminal.command_line import Command, argument, option
+from study.terminal.text import python
+from trainables.configuration.schema import Typed
 from trainables.data.glue import Split, load_split, read_labelled
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS, Task
-from trainables.schema import Typed
 
 FILE = "test_full.tsv"
 MOST_UNEQUAL = 0.01  # share of the rows whose text may differ between copies of the test set

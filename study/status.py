@@ -18,19 +18,15 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, compute_progress
 from study.drivers.messages import Steps, read_steps
 from study.facts.attestation import describe_code_by_launch
 from study.facts.events import FILE
-from study.facts.journal import find_lock_holder
-from study.facts.plain_words import clock, counted, print_lines
+from study.facts.lock import find_lock_holder
 from study.facts.record import Spent, compute_ledger
 from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
-from study.forecast import remaining_seconds
-from study.plans.plan_file import find_plan, require_plan
-from study.plans.samplers import describe_select_by
-from study.screen import (
+from study.launching.forecast import remaining_seconds
+from study.launching.screen import (
     arms_table,
     blocked_exits,
     build_table,
@@ -41,9 +37,12 @@ from study.screen import (
     describe_step,
     failures_command,
     name_trial,
-    python,
 )
-from trainables.schema import Typed, to_plain
+from study.plans.plan_file import find_plan, require_plan
+from study.plans.samplers import describe_select_by
+from study.terminal.command_line import Command, argument, option
+from study.terminal.text import clock, counted, print_lines, python
+from trainables.configuration.schema import Typed, to_plain
 
 WIDEST = 10_000  # maximum width of a line that is not written to a terminal
 

@@ -20,7 +20,6 @@ from typing import Annotated
 import numpy as np
 
 import trainables
-from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
@@ -28,13 +27,14 @@ from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.predict import INFERENCE_BATCH, label_text, list_best_records, with_current_model_address
 from study.storage.addresses import check_file
 from study.storage.trial_places import local_model
-from trainables.atomic_files import write_atomically
+from study.terminal.command_line import Command, argument, option
 from trainables.configuration import Count
+from trainables.configuration.schema import Typed
+from trainables.configuration.spelling import resolve_name
 from trainables.data.glue import classify_data, load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
-from trainables.schema import Typed
-from trainables.spelling import resolve_name
+from trainables.files.atomic_files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -20,22 +20,21 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 import search_spaces
-from study.command_line import Command, argument, option
 from study.decisions.scheduler import specify_arm
-from study.facts.plain_words import clock, counted
-from study.launch_options import LaunchOptions, plan_from
+from study.launching.options import LaunchOptions, plan_from
 from study.plans.plan import Layered, format_columns
 from study.plans.plan_file import INCLUDE
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import FIRST_SEED, ResolvedPlan, describe_poolers
-from study.screen import points
 from study.storage.addresses import check_new_folder
+from study.terminal.command_line import Command, argument, option
+from study.terminal.text import clock, counted, points
 from trainables.configuration import AtLeastOne, Count
+from trainables.configuration.schema import Typed, Value
 from trainables.data.glue import count_repeated_texts
 from trainables.data.tasks import TASKS
+from trainables.files.sources import Unusable
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit
-from trainables.schema import Typed, Value
-from trainables.sources import Unusable
 
 if TYPE_CHECKING:
     from trainables.runs.training import TrainingRun
@@ -122,9 +121,9 @@ def train(spec: TrialSpec, options: Options) -> None:
     """Train the configuration, and print the score after every epoch and the selected epoch at the end."""
     import torch  # imported after the checks of the options, because it takes seconds
 
+    from trainables.files.sources import cache_folder
     from trainables.models.exit_rules import describe_rule
     from trainables.runs.training import TrainingRun
-    from trainables.sources import cache_folder
 
     began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     run = TrainingRun(spec, device=device, cache=cache_folder(), limit=options.limit)

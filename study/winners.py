@@ -15,16 +15,15 @@ from typing import Annotated, Literal
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.command_line import Command, argument, option
 from study.decisions.progress import ArmProgress, StudyProgress
-from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.plans.plan import First, Plan
 from study.plans.plan_file import format_plan
 from study.plans.ranges import is_searched
-from study.screen import points
 from study.status import read_progress
-from trainables.schema import Configuration, Typed
+from study.terminal.command_line import Command, argument, option
+from study.terminal.text import counted, points
+from trainables.configuration.schema import Configuration, Typed
 
 BEST = "best.toml"  # one of the study's exports
 

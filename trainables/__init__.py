@@ -11,12 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainables import method_files
-from trainables.spelling import unknown_name_error
+from trainables.configuration.spelling import unknown_name_error
+from trainables.files import method_files
 
 if TYPE_CHECKING:
     from trainables.configuration import TrainingConfig
-    from trainables.schema import Configuration
+    from trainables.configuration.schema import Configuration
 
 VARIANT = ":"  # separates a method's name from its variant's
 
@@ -95,7 +95,7 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
     Raises:
         ValueError: if the method is unknown, or a field is missing, unknown or out of range.
     """
-    from trainables.schema import from_plain
+    from trainables.configuration.schema import from_plain
 
     return from_plain(load(method).Config, values, where=method)
 

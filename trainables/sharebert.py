@@ -3,7 +3,7 @@
 AAAI 2024, article 29781. The original is run_glue.py of jchenghu/sharebert at e54fe72, run as its README says.
 The script scores CoLA with QQP's metrics, accuracy and F1 (lines 438 to 440), instead of Matthews correlation. The
 original's pretrained weights are not on the hub. The weights here are therefore random, or those of a backbone that was
-pretrained with this project (study/profiles.py).
+pretrained with this project (study/plans/profiles.py).
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ from analysis.statistics.searches import best_minus_last, variance_over_searches
 from analysis.statistics.verdicts import MARGIN
 from analysis.studies.cells import Cell, Row, find_repeats
 from study.facts.events import ModelOnTest
-from study.facts.plain_words import counted
+from study.terminal.text import counted
+from trainables.configuration.schema import Value
 from trainables.data.tasks import TASKS
-from trainables.schema import Value
 
 SPREAD = Style(scale=100, decimals=2)
 MARK_OF = {meaning: mark for mark, meaning in MARKS.items()}

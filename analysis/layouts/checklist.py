@@ -26,8 +26,8 @@ from analysis.statistics.costs import SECONDS, median_over_seeds, row_ledger, su
 from analysis.studies.cells import Cell, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
-from study.facts.plain_words import counted
 from study.plans.samplers import describe_sampler, describe_select_by
+from study.terminal.text import counted
 from trainables.data.metrics import metric_words
 from trainables.data.repeated_texts import describe_repeats
 from trainables.data.tasks import LICENCES, TASKS

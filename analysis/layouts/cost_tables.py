@@ -34,8 +34,8 @@ from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import read_cell_predictions
-from study.facts.plain_words import joined
 from study.facts.record import format_counts
+from study.terminal.text import joined
 from trainables.data.tasks import TASKS
 from trainables.models.safe_exits import CONFIDENCE
 from trainables.runs.trial import TIMED_BATCHES

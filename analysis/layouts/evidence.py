@@ -44,8 +44,8 @@ from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row, make_rows, name_studies
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import Answers, read_cell_predictions
+from trainables.configuration.schema import to_plain
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.schema import to_plain
 
 COIN_STEP = 0.25  # layers between the points of a line of coins
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean

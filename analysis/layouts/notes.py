@@ -33,16 +33,16 @@ from analysis.statistics.searches import find_edges
 from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.attestation import FirstCode, describe_code
-from study.facts.plain_words import CellInWords, counted, describe_shortfalls, joined
 from study.facts.record import Record
 from study.plans.ranges import format_setting, shorten, split_key
 from study.plans.resolved_plan import describe_poolers, describe_poolings
 from study.plans.samplers import describe_sampler, describe_select_by
+from study.terminal.text import CellInWords, counted, describe_shortfalls, joined
 from trainables import Departure
+from trainables.configuration.schema import to_plain
 from trainables.data.metrics import metric_words
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import TASKS
-from trainables.schema import to_plain
 
 SELECTION = {
     "dev": "chosen by scores on the dev set that is reported",

@@ -38,9 +38,9 @@ from analysis.layouts.table import (
 from analysis.statistics.searches import variance_over_searches
 from analysis.statistics.verdicts import Verdict, Word, verdict
 from analysis.studies.cells import Cell, Row
-from study.facts.plain_words import counted
+from study.terminal.text import counted
+from trainables.configuration.schema import Configuration
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
 NO_STATISTIC = "n/a"  # in `published.csv`, if the source does not describe the runs behind a number

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trainables.spelling import resolve_name
+from trainables.configuration.spelling import resolve_name
 
 GAP = "–"  # printed for a planned number that is missing
 MARKS = {  # mark behind a number -> its meaning

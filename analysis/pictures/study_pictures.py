@@ -40,8 +40,8 @@ from analysis.statistics.costs import relative_layers, relative_time
 from analysis.statistics.exits import Exits, Sweep
 from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
-from study.facts.plain_words import joined
 from study.facts.record import Record
+from study.terminal.text import joined
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 

@@ -20,8 +20,8 @@ from analysis.statistics import uncertainty
 from analysis.statistics.samples import Place, Scored, draw_samples
 from analysis.statistics.uncertainty import PairedTest, Variance
 from analysis.studies.cells import Cell, Row, find_repeats
-from study.facts.plain_words import counted, joined
 from study.plans.plan import Plan
+from study.terminal.text import counted, joined
 from trainables.data.tasks import TASKS
 
 POWER = 0.8  # probability of finding a true difference of `detectable_difference`

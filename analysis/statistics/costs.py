@@ -12,9 +12,9 @@ from msgspec import UNSET
 from analysis.studies.cells import Cell, Row, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
-from study.facts.plain_words import counted
 from study.facts.record import Spent, compute_ledger, count_by_status
 from study.plans.resolved_plan import Pretraining
+from study.terminal.text import counted
 from trainables.models.exit_rules import HALVED_FROM
 from trainables.runs.trial import Latency
 

@@ -23,9 +23,9 @@ from study.facts.record import Record
 from study.plans.plan_file import compare_arms, list_changes
 from study.plans.ranges import find_keys, format_setting
 from study.plans.resolved_plan import Arm
+from trainables.configuration.schema import Configuration, to_plain
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import TASKS
-from trainables.schema import Configuration, to_plain
 
 State = Literal["complete", "missing", "fewer seeds", "other seeds"]
 SAME_NUMBERS = ("status", "score", "selection_score", "metrics", "epoch", "epochs", "mean_layers")

@@ -18,9 +18,9 @@ from study.facts.winner import choose_winner
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE, PlanFile, list_changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol, list_confirm_seeds
+from trainables.configuration.schema import to_plain
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS, find_task
-from trainables.schema import to_plain
 
 RUNS = Path(__file__).parents[2] / "runs"
 CONTENT = ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint")  # fields of records and of arms

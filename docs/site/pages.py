@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs runs hooks without the folder that they 
 import search_spaces  # noqa: E402
 import trainables  # noqa: E402
 from study.plans.resolution import make_range  # noqa: E402
-from trainables import method_files  # noqa: E402
+from trainables.files import method_files  # noqa: E402
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from trainables import VARIANT, Departure, objectives
-from trainables.schema import Configuration
-from trainables.spelling import unknown_name_error
+from trainables import VARIANT, Departure
+from trainables.configuration.schema import Configuration
+from trainables.configuration.spelling import unknown_name_error
+from trainables.pretraining import objectives
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Values that all objectives share. benchmarks/pretraining.py tests the values for tiny random backbones."""
 
-from trainables.schema import Value
+from trainables.configuration.schema import Value
 
 FIXED: dict[str, Value] = {
     "gradient_accumulation": 1,

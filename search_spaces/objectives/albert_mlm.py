@@ -3,7 +3,7 @@
 from typing import Any
 
 from search_spaces.objectives import _every_objective as every_objective
-from trainables.schema import Value
+from trainables.configuration.schema import Value
 
 FIXED: dict[str, Value] = every_objective.FIXED | {
     "learning_rate": 1.76e-3,

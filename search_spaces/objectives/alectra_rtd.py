@@ -7,7 +7,7 @@ BERT generator "didn't perform", and tying the encoders of the two ALBERTs was "
 from typing import Any
 
 from search_spaces.objectives import _every_objective as every_objective
-from trainables.schema import Value
+from trainables.configuration.schema import Value
 
 FIXED: dict[str, Value] = every_objective.FIXED | {
     "learning_rate": 2e-3,

@@ -4,7 +4,7 @@ from typing import Any
 
 from search_spaces.objectives import _every_objective as every_objective
 from search_spaces.objectives import alectra_rtd as alectra
-from trainables.schema import Value
+from trainables.configuration.schema import Value
 
 FIXED: dict[str, Value] = every_objective.FIXED | {
     "learning_rate": 1e-3,

@@ -18,9 +18,9 @@ from ray.exceptions import AuthenticationError, RpcError
 
 from study.cluster.ray_internals import ask_head, find_head, loopback_only, nothing_printed, own_token
 from study.cluster.resources import Autoscaler, WorkerKind
-from study.facts.journal import handle_signals
-from study.screen import show_waiting
 from study.storage.addresses import named
+from study.terminal.output import show_waiting
+from study.terminal.signals import handle_signals
 
 # Read by Ray when its modules and workers start.
 RAY_SETTINGS = {

@@ -20,13 +20,13 @@ import torch
 from study.contract.model_rules import Subject
 from study.contract.new_processes import NewProcess, ProcessEnded
 from study.contract.space_rules import require
-from trainables import method_files
-from trainables.method_files import IncludedMethods, include
+from trainables.configuration.schema import to_plain
+from trainables.files import method_files
+from trainables.files.method_files import IncludedMethods, include
+from trainables.files.sources import cache_folder
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
-from trainables.schema import to_plain
-from trainables.sources import cache_folder
 
 ROWS = 16  # for training, and for evaluation
 SMALL = {"epochs": 2, "stop_after": 0, "batch_size": 8, "num_hidden_layers": 2}

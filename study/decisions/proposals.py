@@ -22,7 +22,7 @@ from study.facts.record import Status
 from study.facts.study_facts import ArmFacts, TrialFacts
 from study.plans.resolved_plan import Arm, digest
 from study.plans.samplers import OWN, make_own_sampler
-from trainables.schema import Value
+from trainables.configuration.schema import Value
 
 STATES: dict[Status, TrialState] = {
     "completed": TrialState.COMPLETE,

@@ -45,10 +45,10 @@ from study.facts.journal import Journal
 from study.facts.record import Phase, Record, Status
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan, derive_search_seed
+from trainables.configuration.schema import Configuration
 from trainables.data import glue
 from trainables.encoders import backbones
 from trainables.runs.trial import TrialSpec
-from trainables.schema import Configuration
 
 
 class Scheduler:

@@ -13,10 +13,10 @@ from pathlib import Path
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.addresses import masked
 from study.storage.trial_places import NotShared
-from trainables.atomic_files import FULL, DiskFull
-from trainables.method_files import format_error, is_missing_beside
+from trainables.files.atomic_files import FULL, DiskFull
+from trainables.files.method_files import format_error, is_missing_beside
+from trainables.files.sources import Unusable
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
-from trainables.sources import Unusable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, missing folders, a broken installation
 # Torch raises plain `RuntimeError`s and `AssertionError`s with these words if a GPU, a driver or the system fails.

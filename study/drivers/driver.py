@@ -34,8 +34,6 @@ from study.drivers.messages import (
 from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.workers_log import shorten_log
 from study.facts.events import Failure
-from study.facts.journal import handle_signals
-from study.facts.plain_words import clock, counted
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import WORKERS_LOG, compute_predictions_digest, predictions_file
 from study.storage.addresses import is_uri, masked
@@ -50,8 +48,10 @@ from study.storage.trial_places import (
     open_place,
     trial_address,
 )
-from trainables.atomic_files import DiskFull
-from trainables.method_files import included
+from study.terminal.signals import handle_signals
+from study.terminal.text import clock, counted
+from trainables.files.atomic_files import DiskFull
+from trainables.files.method_files import included
 from trainables.runs.trial import TrialSpec
 
 LOOK_SECONDS = 5.0  # between two checks of the nodes

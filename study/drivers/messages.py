@@ -13,11 +13,11 @@ from typing import Literal
 from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
 from trainables import base_method
-from trainables.atomic_files import write_json
 from trainables.configuration import AtLeastOne, Count, NotNegative
-from trainables.method_files import IncludedMethods
+from trainables.configuration.schema import Reader, Typed, to_plain
+from trainables.files.atomic_files import write_json
+from trainables.files.method_files import IncludedMethods
 from trainables.runs.trial import TrialSpec
-from trainables.schema import Reader, Typed, to_plain
 
 # Loading data, a download, the tokenising of a large task or an outage of the storage may keep a worker silent.
 SILENCE_SECONDS = 1800.0

@@ -28,7 +28,7 @@ import msgspec
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Loss, Message
 from study.drivers.worker import Worker
 from study.facts.study_folder import WORKERS_LOG
-from study.own_packages import STOP_SIGNALS
+from study.terminal.processes import STOP_SIGNALS
 
 STARTED = b""  # the first message of a process, which has then imported its modules
 STEP, RELEASE = b"step", b"release"  # messages other than assignments: run a step; free the trial

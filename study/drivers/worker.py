@@ -24,10 +24,10 @@ from study.drivers.causes import breaks_process, build_failure, format_place, se
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
 from study.facts.attestation import attest, list_contradictions, provenance
 from study.facts.events import Failure, Report, add_checksum, remove_checksum, utc_now
-from study.facts.plain_words import to_second
 from study.storage.trial_places import TrialPlace, check_marks, local_model, open_place
-from trainables.atomic_files import write_bytes
-from trainables.method_files import include
+from study.terminal.text import to_second
+from trainables.files.atomic_files import write_bytes
+from trainables.files.method_files import include
 from trainables.runs.trial import Outcome, TrainingError, TrialSpec, UnreadableState, reading_inputs
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | 
 def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
     """Try one training step; return a failure that the method caused, or None."""
     try:
+        from trainables.files.sources import cache_folder
         from trainables.runs.training import TrainingRun
-        from trainables.sources import cache_folder
 
         TrainingRun(spec, device=device, cache=cache_folder()).try_out()
     except TrainingError:  # depends on the configuration, so the trials report it
@@ -152,10 +152,10 @@ def run_trial(
     print(f"{to_second(utc_now())} {spec.method}/{spec.task}, seed {spec.seed}: trial {assigned.key}", flush=True)
     write_place("while it loaded data and model")
     try:
-        from trainables.devices import device_and_threads
+        from trainables.files.sources import cache_folder
+        from trainables.models.devices import device_and_threads
         from trainables.runs.training import TrainingRun
         from trainables.runs.trial_files import has_state
-        from trainables.sources import cache_folder
 
         check_marks(assigned.marks)
         place = open_place(assigned.place)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from study.facts.plain_words import counted
 from study.plans.resolved_plan import digest
+from study.terminal.text import counted
 from trainables import base_method
-from trainables.method_files import included
+from trainables.configuration.schema import Typed, to_plain
+from trainables.files.method_files import included
 from trainables.runs.trial import Content
-from trainables.schema import Typed, to_plain
 
 if TYPE_CHECKING:
     from study.drivers.messages import SmokeReport

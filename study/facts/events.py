@@ -28,8 +28,8 @@ from study.facts.attestation import Attestation
 from study.facts.record import Phase, Status
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.configuration.schema import Configuration, Reader, Typed
 from trainables.runs.trial import EpochRow, Outcome, Score
-from trainables.schema import Configuration, Reader, Typed
 
 FILE = "events.jsonl"
 FIRST_FORMAT = 2  # also the format of a `plan.json` without a format number

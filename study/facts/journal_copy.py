@@ -10,8 +10,8 @@ import shlex
 from pathlib import Path
 
 from study.facts.events import FILE
-from study.facts.plain_words import counted
-from trainables.atomic_files import write_bytes
+from study.terminal.text import counted
+from trainables.files.atomic_files import write_bytes
 
 COPY = "events.copy.jsonl"
 _RESULTS = ("predictions/*.npz", "trials/[!.]*", "records.jsonl")  # none is written before the journal's first line

@@ -13,8 +13,8 @@ import msgspec
 
 from study.plans.resolved_plan import format_arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.configuration.schema import Configuration, Typed
 from trainables.runs.trial import Latency, Score
-from trainables.schema import Configuration, Typed
 
 Phase = Literal["search", "confirm"]
 Status = Literal["completed", "stopped", "failed", "dropped"]

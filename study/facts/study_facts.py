@@ -43,7 +43,7 @@ from study.facts.journal_copy import check_not_lost
 from study.facts.record import Phase, Record
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.configuration import AtLeastOne, Count
-from trainables.schema import Configuration, Typed, Value
+from trainables.configuration.schema import Configuration, Typed, Value
 
 Became = Literal["tried again", "failed", "launch refused"]  # outcome of a failed attempt
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from study.facts.events import FILE
-from study.facts.plain_words import counted
 from study.plans.resolved_plan import digest
+from study.terminal.text import counted
 
 RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`

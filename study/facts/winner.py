@@ -13,7 +13,7 @@ from typing import TypeVar
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from study.plans.resolved_plan import Arm
-from trainables.schema import Configuration
+from trainables.configuration.schema import Configuration
 
 Trial = TypeVar("Trial", TrialFacts, Record)
 

@@ -21,7 +21,7 @@ from study.facts.events import EpochReported
 from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
-from trainables.schema import to_plain
+from trainables.configuration.schema import to_plain
 
 NOTE_ERROR_CHARACTERS = 500  # an error's first line may contain a whole tensor
 MLFLOW_STATUS = {

@@ -32,7 +32,7 @@ from study.plans.resolved_plan import format_file_name
 from study.storage.addresses import masked
 from study.storage.trial_places import local_model, locate_model, model_exists
 from trainables import base_method
-from trainables.method_files import included
+from trainables.files.method_files import included
 
 # MLflow's limits for one log_batch request: mlflow/utils/validation.py of 3.17.
 POINTS_PER_BATCH = 800

@@ -10,13 +10,13 @@ from msgspec import UNSET
 import search_spaces
 import trainables
 from search_spaces.objectives import Recipe
-from study import profiles
-from study.facts.plain_words import read_width, wrap_line
+from study.plans import profiles
 from study.plans.ranges import is_searched, shorten
 from study.plans.resolved_plan import Arm, Departures, ResolvedPlan, list_poolings
+from study.terminal.text import read_width, wrap_line
 from trainables import Departure
 from trainables.configuration import PonderConfig, list_defaults
-from trainables.schema import Configuration
+from trainables.configuration.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
 WIDTH = 120  # columns of the list of departures if there is no terminal

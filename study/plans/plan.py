@@ -16,10 +16,10 @@ from msgspec.structs import force_setattr, replace
 
 from study.plans.ranges import Setting
 from trainables.configuration import AtLeastOne, Count, Precision
+from trainables.configuration.schema import Configuration, Typed
+from trainables.configuration.spelling import suggest_nearest
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.runs.trial import Selection
-from trainables.schema import Configuration, Typed
-from trainables.spelling import suggest_nearest
 
 if TYPE_CHECKING:
     from search_spaces import SearchSpace

@@ -16,19 +16,20 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 import trainables
-from study import profiles
 from study.facts import events
 from study.facts.attestation import Provenance
-from study.facts.plain_words import list_first
+from study.plans import profiles
 from study.plans.plan import Plan
 from study.plans.ranges import NONE, format_toml, override_settings, read_tables, split_key
 from study.plans.resolved_plan import Arm, Range, ResolvedPlan, digest
-from trainables import base_method, method_files
-from trainables.atomic_files import write_json
+from study.terminal.text import list_first
+from trainables import base_method
 from trainables.configuration import Count, TrainingConfig
+from trainables.configuration.schema import Typed, from_plain, to_plain
+from trainables.configuration.spelling import suggest_nearest
 from trainables.data.tasks import TASKS
-from trainables.schema import Typed, from_plain, to_plain
-from trainables.spelling import suggest_nearest
+from trainables.files import method_files
+from trainables.files.atomic_files import write_json
 
 FILE = "plan.json"
 _NAMED = ("data", "backbone", "tokenizer")  # fields whose errors quote their value

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from study.plans.resolved_plan import Pretraining
-from trainables.atomic_files import write_json
 from trainables.configuration import AtLeastOne, Count
+from trainables.configuration.schema import Configuration, Typed, from_json, to_plain
 from trainables.encoders.backbones import MINI_BACKBONES, PRETRAINING_FILE, is_folder
-from trainables.pretraining_configuration import PretrainingRow
-from trainables.schema import Configuration, Typed, from_json, to_plain
+from trainables.files.atomic_files import write_json
+from trainables.pretraining.configuration import PretrainingRow
 
 
 class Epoch(Typed, frozen=True, kw_only=True):

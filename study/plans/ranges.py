@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainables.schema import Typed, Value, from_plain
+from trainables.configuration.schema import Typed, Value, from_plain
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -29,9 +29,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, dist
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
-from study import profiles
 from study.contract.space_rules import check_files, list_combinations
-from study.facts.plain_words import counted
+from study.plans import profiles
 from study.plans.departures import does_hold, list_departures
 from study.plans.plan import (
     First,
@@ -65,8 +64,10 @@ from study.plans.resolved_plan import (
     list_confirm_seeds,
 )
 from study.plans.samplers import check_sampler, describe_sampler, describe_select_by, read_select_by
-from trainables import method_files
+from study.terminal.text import counted
 from trainables.configuration import list_defaults
+from trainables.configuration.schema import Value, from_json
+from trainables.configuration.spelling import unknown_name_error
 from trainables.data.glue import check_data, count_repeated_texts, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import (
@@ -87,10 +88,9 @@ from trainables.encoders.backbones import (
     is_trained_on_mean,
     is_untrained,
 )
+from trainables.files import method_files
+from trainables.files.sources import checked
 from trainables.runs.trial import AT_LAYERS
-from trainables.schema import Value, from_json
-from trainables.sources import checked
-from trainables.spelling import unknown_name_error
 
 _NOT_SEARCHED = ", not searched"  # end of the origin of a value that replaces a range
 
@@ -425,7 +425,7 @@ def _collect_by_hand(
                 continue
             departures = trainables.departures(space.method)
             raise make_field_error(named, field, space.method, config.__struct_fields__, departures=departures)
-        origin = f"study/profiles.py {plan.profile.upper()}" if is_from_profile else named
+        origin = f"study/plans/profiles.py {plan.profile.upper()}" if is_from_profile else named
         if isinstance(setting, Interval | tuple):
             searched[field] = Layered(make_range(make_distribution(setting, kinds[field], named=named)), origin)
         else:

@@ -17,11 +17,11 @@ import trainables
 from study.plans.plan import EarlyStopping, Plan
 from trainables import Departure
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision, list_defaults
+from trainables.configuration.schema import Configuration, Typed, Value, to_plain
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import Task
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
-from trainables.schema import Configuration, Typed, Value, to_plain
 
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
 Departures = tuple[Departure | str, ...]  # files written before 2026-11-25 contain strings

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, UnsetType
 
 from study.plans.plan import EarlyStopping
+from trainables.configuration.spelling import resolve_name, unknown_name_error
 from trainables.runs.trial import AREA, AT_LAYERS
-from trainables.spelling import resolve_name, unknown_name_error
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from study.own_packages import is_installed
+from study.terminal.processes import is_installed
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -48,9 +48,9 @@ from study.storage.addresses import (
     open_uri,
     resolve_storage_address,
 )
-from trainables.atomic_files import DiskFull, naming_full_disk, write_atomically
+from trainables.files.atomic_files import DiskFull, naming_full_disk, write_atomically
+from trainables.files.sources import hash_folder
 from trainables.runs.trial import Unavailable
-from trainables.sources import hash_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo

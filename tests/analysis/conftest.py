@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from analysis.layouts.evidence import Evidence
-from study.own_packages import STOP_SIGNALS
+from study.terminal.processes import STOP_SIGNALS
 
 
 @pytest.fixture(autouse=True)

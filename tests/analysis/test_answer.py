@@ -13,7 +13,7 @@ from helpers.swept_studies import swept_study
 from msgspec.structs import replace
 
 from analysis import report
-from analysis.answer import answer, caveats, headline, summary_table
+from analysis.layouts.answer import answer, caveats, headline, summary_table
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.notes import full_run_notes

@@ -12,7 +12,7 @@ from helpers.made_studies import edit_records
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
-from analysis.answer import answer, warn_of_weak_models
+from analysis.layouts.answer import answer, warn_of_weak_models
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import collapsed_notes

@@ -14,7 +14,7 @@ from helpers.launched_studies import launch, launched_study, mini_plan
 from helpers.made_studies import write_records
 
 from analysis import load
-from analysis.answer import completeness, summary_table
+from analysis.layouts.answer import completeness, summary_table
 from analysis.layouts.certainty_tables import search_repeats_table
 from analysis.layouts.checklist import answers
 from analysis.layouts.evidence import gather

@@ -19,7 +19,7 @@ from helpers.made_studies import (
 from msgspec.structs import replace
 
 from analysis import report
-from analysis.answer import caveats
+from analysis.layouts.answer import caveats
 from analysis.layouts.evidence import gather
 from analysis.studies.load import load_study
 from trainables import Departure

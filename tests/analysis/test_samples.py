@@ -9,7 +9,7 @@ import pytest
 from helpers.made_studies import edit_records, predicted_study
 from helpers.made_studies import predictions as make_predictions
 
-from analysis.answer import caveats, warn_of_weak_models
+from analysis.layouts.answer import caveats, warn_of_weak_models
 from analysis.layouts.evidence import gather
 from analysis.layouts.paper_tables import CHOSEN, MEANS
 from analysis.statistics.samples import (

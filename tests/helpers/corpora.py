@@ -15,10 +15,11 @@ from safetensors.numpy import load_file, save, save_file
 import search_spaces.objectives
 from study.plans.pretrained_backbone import PretrainingFile, write_pretraining
 from study.plans.resolved_plan import Pretraining
-from trainables import base_method, objectives
+from trainables import base_method
 from trainables.encoders.architectures import list_weights
 from trainables.encoders.mini_backbones import word_tokenizer
-from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
+from trainables.pretraining import objectives
+from trainables.pretraining.configuration import PretrainingConfig, PretrainingSpec
 
 WORDS = ("the", "a", "dog", "cat", "bird", "sees", "hears", "likes", "red", "old", "tree", "house", "and", "near", "it")
 

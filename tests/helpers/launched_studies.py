@@ -18,7 +18,6 @@ from helpers.simulation import unit
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
-from study import profiles
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler, specify_trial
 from study.drivers.driver import end_trial
@@ -26,14 +25,15 @@ from study.facts.attestation import Provenance
 from study.facts.events import Report
 from study.facts.journal import Journal
 from study.facts.study_facts import TrialFacts
+from study.plans import profiles
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Pretraining, ResolvedPlan
+from trainables.configuration.schema import to_plain
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS
+from trainables.files.sources import hash_folder
 from trainables.runs.trial import EpochRow, Outcome, Reported
-from trainables.schema import to_plain
-from trainables.sources import hash_folder
 
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12

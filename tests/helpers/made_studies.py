@@ -22,10 +22,10 @@ from study.facts.study_folder import compute_predictions_digest, predictions_fil
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan, digest, list_confirm_seeds
+from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
-from trainables.schema import from_plain, to_plain
 
 SEEDS = [42, 43, 44, 45, 46]
 PROTOCOL = Protocol(

@@ -2,8 +2,8 @@
 
 import torch
 
-from trainables.corpora.pretraining_batches import IGNORED
-from trainables.models.pretraining_models import Totals
+from trainables.pretraining.batches import IGNORED
+from trainables.pretraining.models import Totals
 
 VOCABULARY = 50
 

@@ -22,8 +22,8 @@ from helpers.started_processes import kill_all
 from analysis.verify import first_difference, list_differences, verify
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
-from trainables.schema import to_plain
-from trainables.sources import hash_of_file
+from trainables.configuration.schema import to_plain
+from trainables.files.sources import hash_of_file
 
 # What may differ between two runs of the same study: places, all that a clock says, and a commit of the same sources.
 OF_THE_RUN = ("model", "host", "started", "ended", "git_commit")

@@ -9,7 +9,7 @@ import torch
 from torch import distributed, multiprocessing
 
 # A process that takes no step itself imports this once, and is forked for each of a group.
-IMPORTED_ONCE = ["torch", "transformers.modeling_utils", "trainables.runs.pretraining_run"]
+IMPORTED_ONCE = ["torch", "transformers.modeling_utils", "trainables.pretraining.run"]
 
 
 def in_processes(number: int, work: Callable[[int], None], folder: Path) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from study.facts.record import Record
 from study.facts.study_folder import compute_predictions_digest
+from trainables.configuration.schema import Configuration
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
 from trainables.models.exit_rules import (
@@ -29,7 +30,6 @@ from trainables.models.exit_rules import (
     rule_as_json,
 )
 from trainables.runs.evaluation import as_stored
-from trainables.schema import Configuration
 
 LAYERS = 12
 SKILLS = {"albert": 0.86, "palbert": 0.85, "pabee": 0.83, "pondernet": 0.81}  # chance of a right answer, all layers

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 import search_spaces
 import trainables
-from study import profiles
 from study.facts.events import TrialStarted
+from study.plans import profiles
 from study.plans.resolution import resolve
 
 FILES = {
@@ -70,7 +70,7 @@ import sys, pytest, search_spaces, trainables
 for package in (trainables, search_spaces):
     package.__path__.append(f"{sys.argv[1]}/{package.__name__}")
 chosen = ["-k", "toy and not continued_trial", "tests/trainables/test_methods.py"]
-others = ["tests/trainables/test_configuration.py", "tests/trainables/test_departures.py", "tests/search_spaces"]
+others = ["tests/trainables/configuration", "tests/trainables/test_departures.py", "tests/search_spaces"]
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *chosen, *others]))
 """
 

@@ -13,12 +13,12 @@ from helpers.places import ROOT
 
 import trainables
 from study import launch, pretrain, submit
-from study.launch_options import plan_from
+from study.launching.options import plan_from
 from study.plans import resolution
 from study.plans.resolution import resolve_configuration
-from trainables import objectives
 from trainables.encoders.backbones import find_family
 from trainables.encoders.mini_backbones import word_tokenizer
+from trainables.pretraining import objectives
 
 PAGE = (ROOT / "docs" / "coming_from.md").read_text()
 COMMANDS = [

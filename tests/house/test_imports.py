@@ -36,13 +36,13 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.ranges",
     "study.plans.resolved_plan",
     "study.plans.samplers",
-    "study.command_line",
+    "study.terminal.command_line",
     "trainables.Departure",
-    "trainables.method_files",
-    "trainables.schema",
-    "trainables.spelling",
+    "trainables.files.method_files",
+    "trainables.configuration.schema",
+    "trainables.configuration.spelling",
     "trainables.configuration",
-    "trainables.atomic_files",
+    "trainables.files.atomic_files",
     "trainables.data.glue.fingerprint",
     "trainables.data.metrics",
     "trainables.data.mini_glue",
@@ -59,9 +59,9 @@ SEARCH_SPACES_MAY_IMPORT = (
     "search_spaces",
     "optuna.distributions",
     "trainables",
-    "trainables.method_files",
-    "trainables.schema",
-    "trainables.spelling",
+    "trainables.files.method_files",
+    "trainables.configuration.schema",
+    "trainables.configuration.spelling",
 )
 
 
@@ -151,11 +151,18 @@ def test_only_few_modules_import(package: str, allowed: tuple[str, ...]) -> None
 
 @pytest.mark.slow
 def test_what_decides_tells_and_forecasts_needs_neither_torch_ray_nor_mlflow(tmp_path: Path) -> None:
-    rooms = ("study.decisions", "study.facts", "study.plans", "study.forecast", "study.screen", "study.live_view")
+    rooms = (
+        "study.decisions",
+        "study.facts",
+        "study.plans",
+        "study.launching.forecast",
+        "study.launching.screen",
+        "study.launching.live_view",
+    )
     names = set(modules("study")) - outside(set(modules("study")), rooms)
     assert names > set(rooms)
     assert not (importers("ray") | importers("mlflow")) & names
-    assert importers("torch") & names == {"study.forecast"}  # in the function that measures a few steps
+    assert importers("torch") & names == {"study.launching.forecast"}  # in the function that measures a few steps
     run = run_blocked(f"import {', '.join(sorted(names))}", blocked=("torch", "ray", "mlflow"), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.places import ROOT
 
 from study.console import COMMANDS
-from trainables.spelling import suggest_nearest
+from trainables.configuration.spelling import suggest_nearest
 
 PAGES = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/*.md") if page.name != "decisions.md")]  # what was
 OURS = {module: name for name, (module, _) in COMMANDS.items()}

@@ -45,9 +45,9 @@ from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches
 from study import launch
 from study.decisions.scheduler import specify_trial
 from study.facts.study_folder import predictions_file
-from study.launch_options import plan_from
+from study.launching.options import plan_from
 from study.plans.resolved_plan import digest
-from trainables.schema import to_plain
+from trainables.configuration.schema import to_plain
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ import pytest
 from helpers.places import SHARED
 
 from benchmarks import debian_books, real_text
-from trainables.corpora.packing import TokenisedCorpus
+from trainables.pretraining.packing import TokenisedCorpus
 
 BOOKS = Path(os.environ.get("BOOKS", "/"))
 VOCABULARY = SHARED / "tokenizers" / "bert-base-uncased"

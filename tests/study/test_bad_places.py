@@ -14,7 +14,7 @@ from helpers.places import PATIENCE_SECONDS
 from helpers.trials import check_as_alone
 
 from study.facts.events import read_events
-from study.facts.journal import LEASE
+from study.facts.lock import LEASE
 from study.rebuild import OPTUNA
 from study.storage.trial_places import MARK
 

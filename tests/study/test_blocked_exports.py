@@ -14,7 +14,7 @@ from study import launch, rebuild
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
 from study.rebuild import check_places
-from trainables import atomic_files
+from trainables.files import atomic_files
 
 FILES = ["records.jsonl", "optuna.journal", "best.toml", "report.html", "tables/dev.md", "tables/answer.md"]
 

@@ -22,7 +22,7 @@ from helpers.own_methods import edit, write_methods
 from study import check_method
 from study.contract.model_rules import RULES
 from study.contract.space_rules import describe
-from trainables import method_files
+from trainables.files import method_files
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,14 @@ from helpers.glue_folders import write_glue
 from helpers.journals import CONFIG
 from helpers.simulation import NO_PROVENANCE
 
-from study import launch, launch_options
+from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.events import TrialStarted
 from study.facts.journal import Journal
 from study.launch import plan_file
-from study.launch_options import LaunchOptions
-from study.opened_study import prepare
+from study.launching import options as launch_options
+from study.launching.opening import prepare
+from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve

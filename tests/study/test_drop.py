@@ -18,9 +18,10 @@ from study import drop
 from study.decisions.progress import compute_progress
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts
+from study.launching.screen import arms_table
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.plan_file import require_plan
-from study.screen import arms_table, points
+from study.terminal.text import points
 
 PLAN = mini_plan(methods=("albert",), tasks=("rte",), samples=3, seeds=3)
 

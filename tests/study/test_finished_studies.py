@@ -15,7 +15,7 @@ from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
 from study.launch import main as study_launch
 from study.launch import run_study
-from study.opened_study import prepare
+from study.launching.opening import prepare
 from study.plans.plan_file import require_plan, write_plan
 from study.rebuild import EXPORTS, OPTUNA, write_files
 from study.winners import BEST

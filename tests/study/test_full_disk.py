@@ -14,10 +14,11 @@ from helpers.launched_studies import mini_plan
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.small_disks import enlarge, small_disk
 
-from study import forecast, launch
+from study import launch
 from study.decisions.progress import compute_progress
 from study.facts.study_facts import StudyFacts, read_facts
-from study.forecast import Measured, Space, estimate_space, forecast_plan
+from study.launching import forecast
+from study.launching.forecast import Measured, Space, estimate_space, forecast_plan
 from study.storage.trial_places import StudyStorage
 
 STUDY = [

@@ -21,8 +21,8 @@ from study import export, launch
 from study.drivers.causes import build_failure
 from study.drivers.messages import ASSIGNMENTS, Assignment
 from study.facts.attestation import code_of_method, provenance
-from trainables import method_files
-from trainables.method_files import MOST_MEGABYTES, read_methods
+from trainables.files import method_files
+from trainables.files.method_files import MOST_MEGABYTES, read_methods
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import UnreadableState
 

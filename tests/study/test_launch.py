@@ -12,19 +12,21 @@ from helpers.simulation import NO_PROVENANCE
 from msgspec.structs import replace
 
 import search_spaces.albert
-from study import launch, launch_options, opened_study
+from study import launch
 from study.cluster.resources import count_local_gpus
 from study.facts.events import read_events
 from study.launch import plan_file, run_study
-from study.launch_options import LaunchOptions
-from study.opened_study import resolve_in
+from study.launching import opening as opened_study
+from study.launching import options as launch_options
+from study.launching.opening import resolve_in
+from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.plan_file import find_plan, require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.atomic_files import write_json
 from trainables.encoders import backbones
-from trainables.sources import HubUnreachable
+from trainables.files.atomic_files import write_json
+from trainables.files.sources import HubUnreachable
 
 SHARED_GLUE = SHARED / "glue"
 

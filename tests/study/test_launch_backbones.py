@@ -10,18 +10,19 @@ from helpers.corpora import pretrained_folder, renamed, without_pooler
 from helpers.simulation import NO_PROVENANCE
 from safetensors.numpy import load_file, save
 
-from study import launch, launch_options
+from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
 from study.launch import plan_file
-from study.launch_options import LaunchOptions
+from study.launching import options as launch_options
+from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
 from study.plans.pretrained_backbone import read_finished_pretraining
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
+from trainables.configuration.schema import from_plain, to_plain
 from trainables.encoders.backbones import backbone_fingerprint
-from trainables.schema import from_plain, to_plain
 
 
 def options(*arguments: str) -> LaunchOptions:

@@ -24,9 +24,9 @@ from study import check_method, export, launch, predict, status
 from study.facts.attestation import code_of_method, provenance
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan, write_plan
-from trainables import method_files
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
+from trainables.files import method_files
 from trainables.models.exit_rules import read_setting
 from trainables.runs.trained_model import load_trained
 

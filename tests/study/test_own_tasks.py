@@ -21,12 +21,12 @@ from analysis.studies.load import load_study
 from study import export, launch, predict, rebuild, status, submit
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
-from trainables import method_files
+from trainables.configuration.schema import from_json
 from trainables.data.own_tasks import read_tasks
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.files import method_files
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec, Unavailable
-from trainables.schema import from_json
 
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, block in BLOCKS if not language for line in block.splitlines()]

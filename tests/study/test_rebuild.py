@@ -11,10 +11,11 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 from optuna.storages.journal import JournalFileBackend
 
-from study import profiles, rebuild
+from study import rebuild
 from study.decisions.progress import compute_progress
 from study.facts.record import format_records
 from study.facts.study_facts import read_facts
+from study.plans import profiles
 from study.plans.resolution import resolve
 
 EXPORTS = ("records.jsonl", "optuna.journal", "best.toml", "tables", "pictures", "report.html")

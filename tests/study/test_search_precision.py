@@ -20,13 +20,13 @@ from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
-from study.launch_options import plan_from
+from study.launching.options import plan_from
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.plan_file import compare_plans, require_plan, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.schema import to_plain
+from trainables.configuration.schema import to_plain
 
 ONE_ARM = {"methods": ("albert",), "tasks": ("rte",)}
 IN_BFLOAT16 = {"search_precision": "bfloat16"}
@@ -127,15 +127,15 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
     ],
 )
 def test_a_launch_refuses_in_one_line(arguments, message, capsys, monkeypatch):
-    for module in ("opened_study", "launch_options"):
-        monkeypatch.setattr(f"study.{module}.count_local_gpus", lambda: 0)
+    for module in ("opening", "options"):
+        monkeypatch.setattr(f"study.launching.{module}.count_local_gpus", lambda: 0)
     assert launch.main(["--profile", "mini", "--task", "rte", *arguments, "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
 
 
 def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("study.opened_study.count_local_gpus", lambda: 1)
+    monkeypatch.setattr("study.launching.opening.count_local_gpus", lambda: 1)
     asked = ["--profile", "mini", "--task", "rte", "--search-precision", "tensorfloat32", "--out", str(tmp_path)]
     assert launch.main([*asked, "--dry-run"]) == 0
     assert "search in tensorfloat32 (" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from helpers.mlflow_stores import planned
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
-from study import launch, profiles, status
+from study import launch, status
 from study.drivers.messages import STEPS_FILE, Steps, read_steps, write_steps
 from study.facts.events import (
     FORMAT,
@@ -29,12 +29,12 @@ from study.facts.events import (
 )
 from study.facts.journal import Journal
 from study.facts.journal_copy import COPY
-from study.facts.plain_words import clock
 from study.facts.study_facts import read_facts
 from study.launch import plan_file
+from study.plans import profiles
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
-from study.screen import python
+from study.terminal.text import clock, python
 
 
 def study_folder(folder: Path, *, events: int | None = None) -> Path:

@@ -23,13 +23,13 @@ from search_spaces import palbert
 from study.console import main
 from study.decisions.scheduler import specify_trial
 from study.plans.plan import Plan
+from study.plans.profiles import MINI
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Range
-from study.profiles import MINI
-from trainables import method_files
+from trainables.configuration.schema import Typed
 from trainables.data.repeated_texts import RepeatedTexts
+from trainables.files import method_files
 from trainables.runs.trained_model import load_trained
-from trainables.schema import Typed
 
 trying = importlib.import_module("study.try")  # `try` is a word of Python
 ARGUMENTS = ("albert", "--task", "rte", "--profile", "mini", "--set", "epochs=2", "--limit", "64")

@@ -22,7 +22,7 @@ from analysis.verify import verify
 from study.facts.events import LaunchBegan, read_events
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
-from trainables.devices import device_name
+from trainables.models.devices import device_name
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from transformers import PreTrainedTokenizerBase
 from trainables.data.glue import Split, fingerprint, load_split, vocabulary_texts
 from trainables.data.tasks import Task
 from trainables.encoders.loading import fingerprint_tokenizer, load_tokenizer
+from trainables.files.sources import cached_folder
 from trainables.models.early_exit import Batch
-from trainables.sources import cached_folder
 
 HELD_OUT_SHARE = 0.1  # share of train that `selection: holdout` holds out
 

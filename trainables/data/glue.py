@@ -18,12 +18,12 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
+from trainables.configuration.spelling import suggest_nearest
 from trainables.data import mini_glue
 from trainables.data.repeated_texts import RepeatedTexts, count_repeats, hash_texts
 from trainables.data.table_files import Line, describe_header_fault, read_lines, split_cells
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
-from trainables.sources import go_offline_if_unreachable, hash_of_file, hub_errors
-from trainables.spelling import suggest_nearest
+from trainables.files.sources import go_offline_if_unreachable, hash_of_file, hub_errors
 
 HUB_NAME = "nyu-mll/glue"
 MOST_DIGITS = 18  # largest number of digits in a row's index; a longer index may not fit into an int64

@@ -6,9 +6,9 @@ import re
 import tomllib
 from pathlib import Path
 
+from trainables.configuration.schema import Typed, from_plain
+from trainables.configuration.spelling import is_same_name, unknown_name_error
 from trainables.data.tasks import TRAINABLE_TASKS, Task
-from trainables.schema import Typed, from_plain
-from trainables.spelling import is_same_name, unknown_name_error
 
 FILE = "task.toml"
 FORMATS = (".tsv", ".csv", ".jsonl")

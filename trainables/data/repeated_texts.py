@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from trainables.configuration import Count
-from trainables.schema import Typed
+from trainables.configuration.schema import Typed
 
 NOTABLE_SHARE = 0.01  # above this share of dev rows whose texts occur in train, scores get a note
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainables.schema import Reader, Value
+from trainables.configuration.schema import Reader, Value
 
 Line = tuple[int, str | list[str]]  # number in the file, and a line of TSV or the cells of a row of another format
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}

@@ -9,8 +9,8 @@ viewer of `nyu-mll/glue`.
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.schema import Typed
-from trainables.spelling import unknown_name_error
+from trainables.configuration.schema import Typed
+from trainables.configuration.spelling import unknown_name_error
 
 
 class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):

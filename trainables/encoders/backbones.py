@@ -28,7 +28,14 @@ from trainables.encoders.architectures import (
 )
 from trainables.encoders.sharebert_slices import compute_slices
 from trainables.encoders.weights import Weight, list_shards, read_header
-from trainables.sources import HUB_SECONDS, NOT_CHECKED, Unusable, go_offline_if_unreachable, hash_of_file, hub_errors
+from trainables.files.sources import (
+    HUB_SECONDS,
+    NOT_CHECKED,
+    Unusable,
+    go_offline_if_unreachable,
+    hash_of_file,
+    hub_errors,
+)
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo

@@ -45,11 +45,11 @@ from trainables.encoders.layerwise import LayerwiseEncoder, layerwise, one_kerne
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention
 from trainables.encoders.sharebert import ShareBertConfig
-from trainables.pretraining_configuration import PretrainingConfig
-from trainables.sources import Unusable
+from trainables.files.sources import Unusable
+from trainables.pretraining.configuration import PretrainingConfig
 
 if TYPE_CHECKING:
-    from trainables.models.pretraining_models import PretrainingModel
+    from trainables.pretraining.models import PretrainingModel
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
-from trainables.devices import forward_precision
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.token_states import TokenStates
+from trainables.models.devices import forward_precision
 from trainables.models.exit_rules import HALVED_FROM, ExitResult, ExitRule, LayerOutputs, State, Step
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trainables.schema import Configuration, Value
+from trainables.configuration.schema import Configuration, Value
 
 if TYPE_CHECKING:
     import torch

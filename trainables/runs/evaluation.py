@@ -14,10 +14,11 @@ import torch
 from msgspec import UNSET, UnsetType
 from torch import Tensor
 
-from trainables.atomic_files import write_atomically
+from trainables.configuration.schema import Configuration
 from trainables.data.examples import Examples
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import Task
+from trainables.files.atomic_files import write_atomically
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import (
     ExitResult,
@@ -33,7 +34,6 @@ from trainables.models.exit_rules import (
 )
 from trainables.models.fronts import ROUNDING, front_weights, pareto_places
 from trainables.runs.trial import AREA, AT_LAYERS, LARGEST_CDF, EpochRow, Reported
-from trainables.schema import Configuration
 
 T = TypeVar("T")
 

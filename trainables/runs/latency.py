@@ -14,8 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainables.data.examples import Examples
-from trainables.devices import device_name
 from trainables.models.answer_rules import FixedLayer
+from trainables.models.devices import device_name
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import HALVED_FROM, ExitRule, LastLayer, read_setting
 from trainables.runs.evaluation import evaluating

@@ -36,8 +36,8 @@ from transformers import (
 )
 
 import trainables
-from trainables import method_files
 from trainables.configuration import TrainingConfig
+from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.glue import classify_data
 from trainables.data.tasks import Task
 from trainables.encoders.architectures import (
@@ -51,11 +51,11 @@ from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention
 from trainables.encoders.weights import check_fit, read_header
+from trainables.files import method_files
 from trainables.models.classifiers import LastLayerModel
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.trial import TrialSpec, reading_inputs
 from trainables.runs.trial_files import DESCRIPTION, WEIGHTS, read_model
-from trainables.schema import from_plain, to_plain
 
 HEADS = "heads.safetensors"
 METHODS = "methods"

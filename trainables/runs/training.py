@@ -24,15 +24,17 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 import trainables
+from trainables.configuration.schema import Configuration, from_plain, to_plain
 from trainables.data.examples import ARRAYS, Examples, load_examples, prepare_tokenizer, split_off_holdout
 from trainables.data.glue import fingerprint
 from trainables.data.metrics import differences_from_official
 from trainables.data.tasks import Task
-from trainables.devices import backward_precision, check_precision
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.encoders.weights import check_fit
-from trainables.method_files import compute_digest
+from trainables.files.method_files import compute_digest
+from trainables.files.sources import hash_folder, hash_now
+from trainables.models.devices import backward_precision, check_precision
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import LayerOutputs, combine_settings, with_setting
 from trainables.runs.evaluation import (
@@ -61,8 +63,6 @@ from trainables.runs.trial_files import (
     write_model,
     write_state,
 )
-from trainables.schema import Configuration, from_plain, to_plain
-from trainables.sources import hash_folder, hash_now
 
 SAME_SCORE = 1e-6  # largest tolerated difference of a score computed on another processor
 EVALUATION_FACTOR = 4  # evaluation batches are this much larger than training batches; without gradients, they fit

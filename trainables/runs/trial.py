@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.configuration.schema import Configuration, Typed, Value
 from trainables.data.tasks import Task, find_task
-from trainables.schema import Configuration, Typed, Value
-from trainables.sources import Unusable
+from trainables.files.sources import Unusable
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]

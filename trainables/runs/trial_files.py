@@ -26,9 +26,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from trainables.atomic_files import write_atomically, write_folder
+from trainables.files.atomic_files import write_atomically, write_folder
+from trainables.files.sources import hash_folder
 from trainables.runs.trial import UnreadableState
-from trainables.sources import hash_folder
 
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"

@@ -9,9 +9,9 @@ import pytest
 from helpers.simulation import Simulation, unit
 from msgspec.structs import replace
 
-from study import profiles
 from study.facts.events import ConfirmClosed, SearchClosed, TrialStarted
 from study.facts.study_facts import TrialFacts
+from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.data.tasks import TASKS

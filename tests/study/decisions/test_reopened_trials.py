@@ -10,12 +10,12 @@ from helpers.journals import MadeJournal, failure_of
 from helpers.simulation import report
 from msgspec.structs import replace
 
-from study import profiles
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.scheduler import Scheduler
 from study.facts.attestation import Provenance
 from study.facts.events import TrialReopened
-from study.live_view import LiveView
+from study.launching.live_view import LiveView
+from study.plans import profiles
 from study.plans.resolution import resolve
 
 OLD = Provenance(versions={"torch": "2.12"}, git_commit="aaaa", code_digest="aaaa")

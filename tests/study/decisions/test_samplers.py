@@ -6,8 +6,8 @@ import pytest
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
-from study import profiles
 from study.facts.events import TrialStarted
+from study.plans import profiles
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan

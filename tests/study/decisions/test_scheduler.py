@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from study import profiles
 from study.decisions import asha
 from study.decisions.scheduler import Scheduler, find_change
 from study.facts.attestation import Provenance
 from study.facts.events import AshaDecided, EpochReported, LaunchBegan, SearchClosed, TrialStarted
 from study.facts.record import Record
+from study.plans import profiles
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, Range, ResolvedPlan

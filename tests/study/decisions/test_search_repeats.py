@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from analysis.verify import verify
 from study import launch as command
-from study import profiles
 from study.facts.record import Record
-from study.launch_options import plan_from
-from study.opened_study import build_default_name
+from study.launching.opening import build_default_name
+from study.launching.options import plan_from
+from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 

@@ -7,9 +7,9 @@ from helpers.journals import MadeJournal, failure_of
 from helpers.simulation import Simulation, scheduler_of
 from msgspec.structs import replace
 
-from study import profiles
 from study.decisions.scheduler import specify_trial
 from study.facts.events import StartChosen
+from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 

@@ -27,11 +27,11 @@ from study.drivers.worker import run_trial
 from study.facts import attestation
 from study.facts.attestation import Attestation, list_contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
-from study.screen import describe_notice
+from study.launching.screen import describe_notice
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
+from trainables.files.sources import hash_of_file
 from trainables.runs.trial import TrialSpec
-from trainables.sources import hash_of_file
 
 SHORT = {"max_length": 16, "batch_size": 64}
 

@@ -26,7 +26,7 @@ from study.drivers.trial_process import PR_SET_CHILD_SUBREAPER, ProcessLost, Tri
 from study.drivers.workers_log import shorten_log
 from study.facts.events import LaunchEnded, SmokeStepFailed, TrialEnded, TrialRetried, read_events
 from study.facts.study_facts import read_facts
-from trainables import method_files
+from trainables.files import method_files
 
 METHOD = '''
 """PABEE, with a fault in one training step."""

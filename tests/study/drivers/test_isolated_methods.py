@@ -15,7 +15,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from study.drivers.messages import Assignment
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
-from trainables.method_files import read_methods
+from trainables.files.method_files import read_methods
 from trainables.runs.trial import TrialSpec
 
 BASE = ["--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "2", "--epochs", "2", "--sampler", "random"]

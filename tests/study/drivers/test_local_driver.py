@@ -27,7 +27,7 @@ from study.cluster.resources import Resources, ThisMachine
 from study.drivers.local_driver import assign_gpus
 from study.drivers.trial_process import RELEASE, ProcessLost, TrialProcess
 from study.facts.events import EpochReported, LaunchEnded, read_events
-from study.launch_options import default_driver
+from study.launching.options import default_driver
 
 ABSENT = ("ray", "mlflow", "datasets", "pyarrow", "pandas", "sklearn")
 PLAN = ["--method", "albert", "--task", "rte", "--profile", "mini", "--sampler", "grid", "--early-stopping", "none"]

@@ -17,10 +17,10 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
 from msgspec.structs import replace
 
-from study import profiles
 from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed, find_untried_arms, specify_smoke_step
 from study.drivers.worker import run_smoke_steps
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
+from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 

@@ -11,12 +11,12 @@ from helpers.journals import MadeJournal
 from helpers.simulation import report, scheduler_of
 from msgspec.structs import replace
 
-from study import profiles
 from study.drivers.driver import end_unsettled
 from study.facts.events import TrialEnded
 from study.facts.study_facts import read_facts
+from study.plans import profiles
 from study.plans.resolution import resolve
-from trainables.sources import hash_folder
+from trainables.files.sources import hash_folder
 
 KEY = "KEY"
 FILES = (f"predictions/{KEY}.npz", f"trials/{KEY}/{KEY}/model.json")  # of an ended trial

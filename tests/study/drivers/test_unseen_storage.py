@@ -8,7 +8,7 @@ from helpers.journals import failure_of
 
 from study.drivers.messages import Message, News
 from study.facts.events import NodeLeftOut, TrialRetried
-from study.screen import describe_notice
+from study.launching.screen import describe_notice
 
 
 def says_not_shared(cluster: Cluster, ray_id: str, node: str) -> str:

@@ -26,7 +26,7 @@ TRAIN = """
 import json, sys
 from study.drivers.messages import Assignment
 from study.drivers.worker import Worker
-from trainables.schema import from_json
+from trainables.configuration.schema import from_json
 
 worker = Worker()
 worker.begin(from_json(Assignment, sys.stdin.buffer.read(), where="stdin"), node=None)

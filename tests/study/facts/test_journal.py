@@ -19,12 +19,13 @@ from helpers.journals import MadeJournal, failure_of, report_of, reported, row_o
 from msgspec.structs import replace
 
 from study.facts.events import LaunchEnded, SearchClosed, TrialRetried, read_events
-from study.facts.journal import LEASE, Journal, Lease, find_lock_holder
+from study.facts.journal import Journal
 from study.facts.journal_copy import COPY
+from study.facts.lock import LEASE, Lease, find_lock_holder
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_journal_digest
-from study.own_packages import STOP_SIGNALS
-from trainables.atomic_files import write_json
+from study.terminal.processes import STOP_SIGNALS
+from trainables.files.atomic_files import write_json
 
 
 def counted(journal: Journal, number: int) -> SearchClosed:

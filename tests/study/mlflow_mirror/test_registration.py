@@ -21,7 +21,7 @@ from study.facts.study_facts import read_facts
 from study.mirror import main
 from study.mlflow_mirror.tracking import build_default_uri
 from study.storage.trial_places import locate_model
-from trainables import method_files
+from trainables.files import method_files
 
 # Run in a process of its own and away from the checkout: MLflow puts the model's copy of the code before all other.
 LOADING = """

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 import search_spaces
-from study import profiles
+from study.plans import profiles
 from study.plans.plan import Plan
 from study.plans.ranges import Interval
 from study.plans.resolution import resolve, resolve_configuration

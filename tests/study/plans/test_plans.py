@@ -10,9 +10,10 @@ from helpers.launched_studies import mini_plan
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
-from study import launch, launch_options, profiles
+from study import launch
 from study.facts.events import AshaDecided
-from study.plans import resolution
+from study.launching import options as launch_options
+from study.plans import profiles, resolution
 from study.plans.departures import describe_departures, does_hold
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import compare_plans

@@ -7,12 +7,14 @@ import tomllib
 
 import pytest
 
-from study import launch, launch_options, profiles
+from study import launch
+from study.launching import options as launch_options
+from study.plans import profiles
 from study.plans.plan import Plan
 from study.plans.plan_file import compare_plans, format_plan, read_toml
 from study.plans.ranges import Interval, find_keys, override_settings
 from study.plans.resolution import Resolution, resolve, resolve_configuration
-from trainables.schema import from_plain, to_plain
+from trainables.configuration.schema import from_plain, to_plain
 
 EVERY_SCOPE = [
     *("--method", "albert,palbert,palbert:a", "--task", "rte,cola", "--search", "learning_rate=3e-5..3e-4:log"),
@@ -319,7 +321,7 @@ def test_the_small_profile_has_ranges_of_its_own_and_every_one_can_be_taken_back
     plan = plan_from("--profile", "small", "--backbone", "mini-bert", "--search", "palbert:beta=0.1..1")
     ranges = {name: str(layered.value) for name, layered in found(plan, "palbert/cola").tuned.items()}
     assert ranges["learning_rate"] == "5e-05 to 0.0002 log" and ranges["beta"] == "0.1 to 1.0"
-    assert found(plan, "albert/cola").tuned["learning_rate"].origin == "study/profiles.py SMALL"
+    assert found(plan, "albert/cola").tuned["learning_rate"].origin == "study/plans/profiles.py SMALL"
     fixed = {name: layered.value for name, layered in found(plan, "pabee/cola").fixed.items()}
     asked = ("batch_size", "schedule", "warmup_ratio", "gradient_clip", "stop_after", "select")
     assert [fixed[name] for name in asked] == [32, "linear", 0.1, 1.0, 0, "last"]

@@ -8,13 +8,14 @@ import pytest
 from helpers.launched_studies import mini_plan
 from helpers.simulation import Simulation
 
-from study import launch, launch_options
+from study import launch
 from study.decisions.scheduler import specify_trial
-from study.forecast import forecast_plan
+from study.launching import options as launch_options
+from study.launching.forecast import forecast_plan
 from study.plans.plan_file import compare_plans, format_plan, read_toml
 from study.plans.resolution import explain, resolve
 from study.plans.samplers import read_select_by
-from trainables.schema import to_plain
+from trainables.configuration.schema import to_plain
 
 ONE_ARM = {"methods": ("pabee",), "tasks": ("rte",)}
 

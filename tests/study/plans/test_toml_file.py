@@ -2,7 +2,9 @@
 
 import pytest
 
-from study import launch, launch_options, profiles
+from study import launch
+from study.launching import options as launch_options
+from study.plans import profiles
 from study.plans.plan import Plan
 from study.plans.plan_file import format_plan, read_toml
 

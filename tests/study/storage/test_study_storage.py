@@ -13,7 +13,7 @@ from study import launch
 from study.facts.events import LaunchBegan
 from study.facts.study_facts import read_facts
 from study.launch import run_study
-from study.opened_study import prepare
+from study.launching.opening import prepare
 from study.plans.plan_file import require_plan
 from study.storage.trial_places import StudyStorage, choose_storage, trial_address
 

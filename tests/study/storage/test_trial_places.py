@@ -36,8 +36,8 @@ from study.storage.trial_places import (
     open_place,
     trial_address,
 )
+from trainables.files.sources import hash_folder
 from trainables.runs.trial import TrialSpec
-from trainables.sources import hash_folder
 
 
 @pytest.fixture

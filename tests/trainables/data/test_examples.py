@@ -16,7 +16,7 @@ from trainables.data.examples import Examples, split_off_holdout, tokenise
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import fingerprint_tokenizer
-from trainables.sources import cache_folder
+from trainables.files.sources import cache_folder
 
 RTE, SST2, STSB = TASKS["rte"], TASKS["sst2"], TASKS["stsb"]
 

@@ -300,7 +300,9 @@ def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
     code = f"{imports}; load_split(TASKS['rte'], 'dev', 'hub')"
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    (message,) = [line for line in run.stderr.splitlines() if line.startswith("trainables.sources.HubUnreachable")]
+    (message,) = [
+        line for line in run.stderr.splitlines() if line.startswith("trainables.files.sources.HubUnreachable")
+    ]
     assert "nyu-mll/glue is not in the local cache" in message
     assert "--data FOLDER" in message and "HF_HUB_OFFLINE=1" in message and "HF_DATASETS_OFFLINE=1" in message
 

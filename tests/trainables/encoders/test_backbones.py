@@ -24,7 +24,7 @@ from trainables.encoders.backbones import (
     whole_name,
 )
 from trainables.encoders.loading import load_encoder, load_tokenizer
-from trainables.sources import Unusable
+from trainables.files.sources import Unusable
 
 
 def config_of(**changes):

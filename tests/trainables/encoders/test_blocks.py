@@ -25,8 +25,8 @@ from trainables.encoders.backbones import (
 from trainables.encoders.blocks import Stem, check_blocks, find_blocks
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.files.sources import Unusable
 from trainables.models.classifiers import LastLayerModel
-from trainables.sources import Unusable
 
 BY_STRUCTURE = [family for family in FAMILIES if family != "xlm-roberta"]
 VARIANTS = [

@@ -32,7 +32,7 @@ from trainables.encoders.backbones import (
 )
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.encoders.weights import read_header
-from trainables.sources import Unusable
+from trainables.files.sources import Unusable
 
 WIDE = {"vocab_size": 256, "intermediate_size": 32}  # ShareBERT's matrices must fit
 

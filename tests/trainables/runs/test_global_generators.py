@@ -13,9 +13,9 @@ from helpers.faulty_methods import write_drawing, write_method
 from helpers.trials import run_to_the_end, spec_of
 
 import trainables
-from trainables import method_files
+from trainables.configuration.schema import to_plain
+from trainables.files import method_files
 from trainables.runs.training import TrainingRun
-from trainables.schema import to_plain
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from helpers.trials import spec_of
 from msgspec.structs import replace
 
 import trainables
-from study import profiles
+from study.plans import profiles
 from study.plans.resolution import resolve
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec

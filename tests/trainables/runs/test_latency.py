@@ -12,13 +12,13 @@ import torch
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
+from trainables.configuration.schema import Reader
 from trainables.models.answer_rules import FixedLayer
 from trainables.models.exit_rules import LastLayer, Patience, Threshold
 from trainables.runs import latency
 from trainables.runs.latency import count_flops, count_flops_of_texts, measure_latency, timed_rules
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import Latency
-from trainables.schema import Reader
 
 EARLY, WHOLE = Patience(1, None), LastLayer()
 

@@ -13,6 +13,7 @@ from torch import nn
 from transformers import get_scheduler
 
 import trainables
+from trainables.configuration.schema import to_plain
 from trainables.data.examples import load_examples, prepare_tokenizer
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
@@ -21,7 +22,6 @@ from trainables.runs.optimiser import Optimiser, decay_groups, training_words
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
-from trainables.schema import to_plain
 
 STEPS = 5
 OPTIMIZERS = ["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trainables
+from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.glue import load_split
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
@@ -23,7 +24,6 @@ from trainables.runs.evaluation import as_stored, full_depth_outputs
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import EpochRow, Outcome, blocked_exit
-from trainables.schema import from_plain, to_plain
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.pretraining_configuration import PretrainingSpec
-from trainables.runs.pretraining_run import PretrainingRun, dropout_purpose
+from trainables.pretraining.configuration import PretrainingSpec
+from trainables.pretraining.run import PretrainingRun, dropout_purpose
 
 pytestmark = pytest.mark.slow
 

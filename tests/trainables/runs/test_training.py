@@ -25,6 +25,8 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 import trainables
+from trainables.configuration.schema import from_json, from_plain, to_plain
+from trainables.files.sources import hash_folder
 from trainables.runs import training
 from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.optimiser import FiniteLosses
@@ -32,8 +34,6 @@ from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrainingError, TrialSpec, UnreadableState
 from trainables.runs.trial_files import read_state, write_state
-from trainables.schema import from_json, from_plain, to_plain
-from trainables.sources import hash_folder
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,232 @@
+"""Summary of a study: what each method scores on each task, what its exits gain and cost, and the caveats.
+
+The summary marks a difference from the baseline with ↑ or ↓ only if it is significant. With repeated searches, it
+follows the tests of the table `search_repeats`. No number of the summary is an average over tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.layouts import notes
+from analysis.layouts.cost_tables import (
+    ENDS,
+    GAIN_MEANS,
+    NO_SETTING,
+    POINTS_LOST,
+    WITHIN,
+    describe_gain,
+    format_relative_time,
+)
+from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
+from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
+from analysis.layouts.rendering import markdown_grid, markdown_text
+from analysis.layouts.table import POINTS, TENTHS, Entry, Line, Table
+from analysis.statistics.comparisons import Comparison
+from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
+from analysis.statistics.samples import PLAIN_METHOD, Place
+from analysis.studies.cells import find_repeats
+from study.terminal.text import counted, joined
+from trainables.data.tasks import TASKS
+
+NOTHING_MISSING = "Nothing is missing"
+GENERATED = "The tasks are generated (mini-GLUE): the numbers say nothing about GLUE."
+IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that only the report prints
+
+
+def answer(evidence: Evidence) -> str:
+    """Summarise the study on one screen, as Markdown: a line per method and task, the headline and the caveats."""
+    table = summary_table(evidence)
+    limits = [caveat.text for caveat in caveats(evidence) if caveat.anchor not in IN_THE_REPORT]
+    limits = [limit for limit in limits if not limit.startswith(NOTHING_MISSING) and limit != GENERATED]
+    return (
+        "\n\n".join(
+            [
+                f"## {markdown_text(table.title)}",
+                *[GENERATED] * evidence.on_mini,
+                *map(markdown_text, warn_of_weak_models(evidence)),  # before any number on exits
+                markdown_grid(table, table.parts[0]),
+                markdown_text(headline(evidence)),
+                markdown_text(table.caption),
+                *["\n".join(f"- {markdown_text(limit)}" for limit in limits)] * bool(limits),
+            ]
+        )
+        + "\n"
+    )
+
+
+def warn_of_weak_models(evidence: Evidence) -> list[str]:
+    """List in sentences the cells whose models score below plain models even with all layers."""
+    return [_as_sentence(note) for note in notes.weak_model_notes(evidence.weak_models)]
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A caveat about the results, and the anchor of its details in the report."""
+
+    text: str
+    anchor: str
+
+
+def summary_table(evidence: Evidence) -> Table:
+    """Tabulate each cell's difference from the baseline, gain of exits, fewest layers and time, in this order."""
+    lines = [
+        Line(f"{label}/{cell.task}", _describe_cell(evidence, (label, cell.task))) for label, cell in evidence.cells
+    ]
+    return make_table(
+        evidence,
+        "summary",
+        title="{glue}dev scores{data}, mean over {seeds}",
+        first_column="arm",
+        columns={
+            "score": "score",
+            "difference": f"against {evidence.baseline}",
+            "gain": "gain of exits",
+            "fewest_layers": WITHIN,
+            "time_ratio": f"time, {' / '.join(map(str, ENDS))}",
+        },
+        lines=lines,
+        caption=" ".join(_explain_summary(evidence, lines)),
+        unit="points; fewest_layers: layers; time_ratio: ratio",
+    )
+
+
+def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
+    """Return the cell's entries in the summary."""
+    cell, sample = evidence.cells_by_place[place], evidence.samples.get(place)
+    if not cell.records:
+        return {"score": Entry()}
+    mean = float(np.mean(sample.scores if sample else cell.scores))
+    entries = {"score": add_seeds(cell, POINTS.entry(mean, mark="°" * (place in evidence.not_above_constant)))}
+    tests = {(one.row, one.task): one for one in _list_tests(evidence)}
+    if place in tests:
+        entries["difference"] = format_test(tests[place].test, mark=tests[place].arrow)
+    elif tests and place[0] != evidence.baseline:
+        entries["difference"] = Entry()
+    if (gain := describe_gain(evidence, place)) is not None:
+        entries["gain"] = gain
+    if saving := evidence.savings.get(place):
+        depth = evidence.exits[place].num_layers
+        layers = None if saving.own is None else float(np.mean(saving.own.mean_layers))
+        text = NO_SETTING if layers is None else f"{TENTHS.text(layers)} of {depth}"
+        entries["fewest_layers"] = Entry.from_text(text)
+    time = format_relative_time(cell, evidence.find_plain(place))
+    return entries | {"time_ratio": Entry.from_text(NO_SETTING) if time is None else time}
+
+
+def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
+    """Explain the columns of the summary."""
+    shown = {name for line in lines for name in line.entries}
+    if "difference" in shown:
+        means = " (over all searches)" * bool(evidence.comparisons_of_methods)
+        yield (
+            f"Against {evidence.baseline}: the difference of the mean scores{means}, in points, with its 95 % "
+            "interval; ↑ and ↓ are significant after Holm's correction."
+        )
+    if chosen := [row.label for row in evidence.rows if is_chosen_on_these_rows(evidence, row)]:
+        yield (
+            f"{ON_THESE_ROWS.capitalize()} ({joined(chosen)}): each trial kept its best epoch on the same dev "
+            "examples, so new data give lower scores."
+        )
+    if "gain" in shown:
+        yield f"Gain of exits: {GAIN_MEANS}"
+    if "fewest_layers" in shown:
+        references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
+        yield (
+            f"{WITHIN.capitalize()}: the fewest mean layers at which the method's own exit rule loses at "
+            f"most {POINTS_LOST} against {references} ({NO_SETTING}: no setting does)."
+        )
+    if any(line.entries["time_ratio"].text != NO_SETTING for line in lines if "time_ratio" in line.entries):
+        sizes = joined([str(size) for size in ENDS])
+        yield f"Time: per example, divided by that of {PLAIN_METHOD}, which has no exits, in batches of {sizes}."
+
+
+def _list_tests(evidence: Evidence) -> list[Comparison]:
+    """List the tests against the baseline."""
+    return [one for one in evidence.tested if one.family == "baseline"]
+
+
+def headline(evidence: Evidence) -> str:
+    """State which methods are significantly better or worse than the baseline, or why no method is tested."""
+    baseline, rows = evidence.baseline, [row.label for row in evidence.rows]
+    if len(rows) == 1:
+        return f"The only method is {rows[0]}, so there is nothing to compare it with."
+    if baseline is None:
+        return f"No method is tested: {notes.why_no_baseline(evidence.rows)}."
+    tests = _list_tests(evidence)
+    if not tests:
+        needed = "two comparable rows that have predictions of at least two seeds each"
+        return f"No method is tested against {baseline}: a test needs {needed}."
+    parts = []
+    for word, arrow in (("Better", "↑"), ("Worse", "↓")):
+        marked = [
+            f"{row} on {joined([TASKS[one.task].title for one in found])}"
+            for row in rows
+            if (found := [one for one in tests if one.row == row and one.arrow == arrow])
+        ]
+        parts += [f"{word} than {baseline} ({arrow}): {'; '.join(marked)}."] * bool(marked)
+    where = "the one comparison" if len(tests) == 1 else f"any of {len(tests)} comparisons"
+    power = "".join(notes.comparison_notes(tests))
+    parts += [f"Where no difference was found: {power}."] * bool(parts and power)
+    words = " ".join(parts) or f"No difference from {baseline} was found in {where}{f'; {power}' * bool(power)}."
+    if not evidence.comparisons_of_methods:
+        return words
+    searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})
+    times = " to ".join(dict.fromkeys(str(end) for end in (searches[0], searches[-1])))
+    return f"{words} These tests compare the methods: each method was searched {times} times (table search_repeats)."
+
+
+def caveats(evidence: Evidence) -> list[Caveat]:
+    """List the caveats about cells, searches, missing tests, data, compute, and departures from the papers.
+
+    `warn_of_weak_models` lists the weak models.
+    """
+    lines = [Caveat(GENERATED, "protocol")] * evidence.on_mini
+    lines += [Caveat(_as_sentence(note), "table-dev") for note in evidence.limits]
+    lines.append(Caveat(completeness(evidence), "table-dev"))
+    if untested := _list_untested(evidence):
+        needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
+        text = f"Not tested against {evidence.baseline}, because {needed} are missing: {', '.join(untested)}."
+        lines.append(Caveat(text, "comparisons"))
+    if not evidence.on_mini and (titles := notes.list_other_data(evidence.rows)):
+        lines.append(Caveat(f"The data of these tasks are not the official GLUE: {', '.join(titles)}.", "table-dev"))
+    warnings = warn_of_unlike_compute(row_ledger(evidence.rows))
+    lines += [Caveat(_as_sentence(warning), "compute") for warning in warnings]
+    if number := sum(map(len, notes.collect_departures(evidence.studies).values())):
+        lines.append(
+            Caveat(f"The study has {counted(number, 'departure')} from the papers and their code.", "departures")
+        )
+    return lines
+
+
+def _list_untested(evidence: Evidence) -> list[str]:
+    """List the cells that lack a test against the baseline, in rows with such a test on another task."""
+    tested = {(one.row, one.task) for one in _list_tests(evidence)}
+    return [
+        f"{label} on {TASKS[cell.task].title}"
+        for label, cell in evidence.cells
+        if label in {row for row, _ in tested} and (label, cell.task) not in tested and cell.records
+        if evidence.are_comparable(label, str(evidence.baseline), cell.task)
+    ]
+
+
+def completeness(evidence: Evidence) -> str:
+    """Count the cells without scores, and the cells with other seeds than the protocol asks for.
+
+    Every repeated search counts as a separate cell.
+    """
+    states = [repeat.state for _, cell in evidence.cells for repeat in find_repeats(cell)]
+    number, missing = counted(len(states), "cell"), states.count("missing")
+    others = len(states) - missing - states.count("complete")
+    parts = [f"{missing} of {number} {'is' if missing == 1 else 'are'} missing"] * (missing > 0)
+    parts += [f"{others} of {number} {'does' if others == 1 else 'do'} not have the seeds of the protocol"] * (
+        others > 0
+    )
+    return f"{', '.join(parts)}." if parts else f"{NOTHING_MISSING}: all {number} have the seeds of the protocol."
+
+
+def _as_sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

@@ -1,0 +1,363 @@
+"""Resolve the study to run, from the options of a launch and the study in the folder, if there is one."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+import search_spaces
+import trainables
+from study.cluster.resources import count_local_gpus
+from study.decisions.progress import StudyProgress
+from study.facts.study_facts import StudyFacts, read_facts
+from study.launching.options import OUT, LaunchOptions, plan_from, read_settings
+from study.plans.plan import Plan
+from study.plans.plan_file import (
+    PlanFile,
+    blame_plan_file,
+    compare_plans,
+    describe_data_change,
+    find_plan,
+    include_folder,
+    mismatch_error,
+    require_plan,
+)
+from study.plans.resolution import list_unsearched_fields, resolve
+from study.plans.resolved_plan import Arm, ResolvedPlan, describe_poolers, describe_poolings, digest, format_file_name
+from study.terminal.text import list_first
+from trainables import base_method
+from trainables.configuration.schema import MOST, Configuration, to_plain
+from trainables.data import glue
+from trainables.data.repeated_texts import describe_repeats
+from trainables.data.tasks import TASKS, trainable_tasks
+from trainables.encoders.backbones import backbone_fingerprint, count_layers, is_folder
+from trainables.files import method_files
+from trainables.models.exit_rules import combine_settings
+
+MOST_FAULTS = 10  # maximum number of faults in the data that are reported at once
+MOST_ARMS = 5  # maximum number of arms named in one line
+
+
+class Study(NamedTuple):
+    """The study that a launch will run. Its plan merges the options with the plan in the folder, if there is one."""
+
+    resolved: ResolvedPlan
+    folder: Path
+    asked: Plan  # the plan from this command's options, before it is merged with `earlier`
+    earlier: PlanFile | None  # the plan in the folder, if there is one
+    why: str  # the origin of the plan: `profile mini`
+    unchecked: tuple[str, ...]  # hub names that a dry run could not check, because the hub was unreachable
+
+    def describe(self) -> str:
+        """Format the folder, the protocol hash and the plan's origin: `study runs/NAME (HASH), profile mini`."""
+        return f"study {self.folder} ({self.resolved.protocol_hash}), {self.why}"
+
+
+def open_study(options: LaunchOptions) -> Study:
+    """Resolve the study that the options ask for, without creating files.
+
+    Raises:
+        ValueError: if the study cannot be run. The message names the --plan file if the fault is in that file.
+    """
+    earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
+    plan, why = plan_from(options, earlier.plan.asked if earlier else None)
+    if earlier is not None:
+        _check_kept_places(plan, earlier)
+    try:
+        return prepare(plan, options, earlier=earlier, why=why)
+    except ValueError as error:
+        if options.plan is None:
+            raise
+        typed = {name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])}
+        fault = blame_plan_file(str(error), plan, path=options.plan, typed=typed | {*read_settings(options)})
+        raise ValueError(fault) from None
+
+
+def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:
+    """Resolve `plan` into the study to run, without creating files.
+
+    Args:
+        earlier: the plan in the folder of --continue. If None, use the plan in the study's folder, if there is one.
+        why: the origin of `plan`, for display, such as `profile mini`.
+
+    Raises:
+        ValueError: if the plan cannot be run, or the folder holds a different study.
+    """
+    folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or build_default_name(plan)))
+    earlier = earlier or find_plan(folder)
+    if options.retry_failed and earlier is None:
+        raise ValueError(
+            f"--retry-failed needs an existing study, but {folder} has none; name a study with --continue, or leave "
+            "--retry-failed out"
+        )
+    unchecked: list[str] | None = [] if options.dry_run else None
+    resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
+    if options.baseline and plan.baseline not in resolved.asked.methods:
+        studied = ", ".join(resolved.asked.methods)
+        raise ValueError(
+            f"--baseline {options.baseline} is not studied; allowed: {studied}; to add it to the study: --method "
+            f"{plan.baseline}"
+        )
+    if options.compare and len(resolved.asked.methods) == 1:
+        raise ValueError(f"--compare methods needs two methods, but the study has only {resolved.asked.methods[0]}")
+    _check_tensorfloat32(options, resolved)
+    return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
+
+
+def _check_kept_places(plan: Plan, earlier: PlanFile) -> None:
+    """Raise ValueError if a relative path in the plan of the continued study leads nowhere from the current folder."""
+    asked, arms = earlier.plan.asked, earlier.plan.arms
+    loaded = {arm.backbone: arm.backbone_fingerprint for arm in arms}
+    loaded |= {arm.tokenizer: arm.tokenizer_fingerprint or "" for arm in arms if arm.tokenizer}
+    is_folder = {
+        "data": glue.classify_data(asked.data) == "folder",
+        "backbone": "@" not in loaded.get(asked.backbone or "", "@"),  # fingerprints of other names contain "@"
+        "tokenizer": "@" not in loaded.get(asked.tokenizer or "", "@"),
+    }
+    for name, value in ((name, getattr(asked, name)) for name in is_folder if is_folder[name]):
+        if value == getattr(plan, name) and not Path(value).is_absolute() and not Path(value).exists():
+            raise ValueError(
+                f"there is no folder {value} in {Path.cwd()}; --{name} is {value} in the plan of the study, relative "
+                f"to the folder where the study began; run the command there, or add --{name} with the current path"
+            )
+
+
+def build_default_name(plan: Plan) -> str:
+    """Build the default name of a study from its methods and a hash of all settings that affect the scores.
+
+    Local backbones and tokenizers are hashed by content. Those from the hub are hashed by name.
+    """
+    names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
+    loaded = {
+        kind: backbone_fingerprint(name, kind=kind) if name and is_folder(name) else name
+        for kind, name in (("backbone", plan.backbone), ("tokenizer", plan.tokenizer))
+    }
+    content = {**plan.score_fields, **loaded, "data": glue.make_absolute(plan.data)}
+    return "-".join([*map(format_file_name, names), digest(to_plain(content), length=6)])
+
+
+def resolve_in(
+    folder: Path,
+    plan: Plan,
+    earlier: PlanFile | None,
+    *,
+    is_continued: bool = False,
+    unchecked: list[str] | None = None,
+) -> ResolvedPlan:
+    """Merge the plan with the earlier plan, if there is one, and resolve the result.
+
+    Args:
+        is_continued: True if --continue named the folder. The advice in error messages depends on this.
+        unchecked: list that receives the hub names that cannot be checked. If None, such a name is an error.
+
+    Raises:
+        ValueError: if the folder holds a different study, or some data cannot be read.
+    """
+    if earlier is None:
+        _check_files(plan)
+        return resolve(plan, unchecked=unchecked)
+    had = earlier.plan.asked
+    plan = plan.extend(had)
+    settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
+    if glue.classify_data(plan.data) != glue.classify_data(had.data) and settled():  # raised before reading data
+        raise mismatch_error(folder, [describe_data_change(had, plan)], is_continued=is_continued)
+    for arm in settled() if plan.first != had.first else ():
+        if plan.list_firsts(arm) != had.list_firsts(arm):
+            raise ValueError(
+                f"--first-from: {arm} of {folder} already has trials, so its first trial cannot change; allowed: "
+                "arms without trials (--method, --task), or a new study (--name)"
+            )
+    _check_files(plan)
+    if plan.include is not UNSET:
+        include_folder(plan.methods, plan.include)
+    resolved = resolve(plan, unchecked=unchecked, pins=earlier.plan.pins)
+    if unchecked or not compare_plans(earlier.plan, resolved):
+        return resolved
+    if changed := compare_plans(earlier.plan, resolved, settled=settled()):
+        raise mismatch_error(folder, changed, is_continued=is_continued)
+    return resolved
+
+
+def _check_files(plan: Plan) -> None:
+    """Check that every row of the plan's data can be read.
+
+    Raises:
+        ValueError: if a file is missing or a row is malformed; the message lists at most `MOST_FAULTS` faults.
+    """
+    tasks = [TASKS[name] for name in plan.tasks if name in TASKS]
+    for task in tasks:
+        glue.check_data(task, plan.data)
+    found = chain.from_iterable(glue.find_data_faults(task, plan.data) for task in tasks)
+    faults = list(islice(found, MOST_FAULTS))
+    if len(faults) > 1:
+        least = "at least " * (len(faults) >= MOST_FAULTS)
+        faults = [f"the data have {least}{len(faults)} faults; correct them, or choose another folder", *faults]
+    if faults:
+        raise ValueError("\n".join(faults))
+
+
+def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
+    """Raise ValueError if a trial asks for TF32 but will have no GPU."""
+    asking = [arm for arm in resolved.arms if "tensorfloat32" in (*arm.list_values("precision"), arm.search_precision)]
+    has_gpus = options.gpus_per_trial != 0 and (options.address is not None or count_local_gpus() > 0)
+    if asking and not has_gpus:
+        raise ValueError(
+            f"trials of {asking[0].name} ask for tensorfloat32, but have no GPU; allowed without a GPU: float32, "
+            "bfloat16"
+        )
+
+
+def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
+    """Return the names of the arms that this launch runs.
+
+    These are the arms of --method and --task, and the arms that train their starting models.
+
+    Raises:
+        ValueError: if --max-gpu-hours is given and some arms are left out.
+    """
+    arms = study.resolved.arms
+    methods = None if options.methods is None else study.asked.methods
+    tasks = None if options.tasks is None else study.asked.tasks
+    named = [arm for arm in arms if methods is None or arm.method in methods]
+    names = {arm.name for arm in named if tasks is None or arm.task in tasks}
+    sources = {arm.name: arm.start_from for arm in arms}
+    while added := {source for name in names if (source := sources[name]) is not None} - names:
+        names |= added
+    if options.max_gpu_hours is not None and (left_out := [arm.name for arm in arms if arm.name not in names]):
+        raise ValueError(
+            f"--max-gpu-hours applies to all arms of the study, but --method or --task excludes {left_out[0]}; leave "
+            "out --method and --task, or --max-gpu-hours"
+        )
+    return frozenset(names)
+
+
+def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
+    """List the facts about this launch that may surprise the user, one per line.
+
+    Examples: the backbone has random weights; the launch leaves out some arms.
+    """
+    notes, asked = list[str](), study.resolved.asked
+    if options.name in trainable_tasks() and not options.tasks:
+        notes.append(f"--name {options.name} only names the study; --task {options.name} chooses the task")
+    if names := ", ".join(study.resolved.untrained):
+        notes.append(f"backbone {names} has random weights; --backbone chooses a pretrained one")
+    notes += [*describe_poolers(study.resolved), *describe_poolings(study.resolved)]
+    notes += [*_note_unsearched(study.resolved), *_note_empty_searches(study.resolved, options)]
+    notes += [*_note_first_tries(study.resolved), *_note_blocked(study)]
+    notes += _note_changed_methods(study.resolved, facts)
+    notes += _note_repeated_texts(study.resolved)
+    for name in ("samples", "seeds"):
+        number, had = getattr(options, name), getattr(asked, name)
+        if number is not None and number != had:
+            kept = "the whole grid" if had is None else f"{had} {name}"
+            notes.append(f"--{name} {number} is ignored, because the study already has {kept}")
+    return [*notes, *_note_unlaunched(study, options, facts, launched=launched)]
+
+
+def _note_unsearched(plan: ResolvedPlan) -> list[str]:
+    """Note the fields that --samples 0 or --search-only excludes from the search; [] if there are none."""
+    if plan.asked.searched_alone is UNSET:
+        return []
+    cause = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
+    lists = [list_unsearched_fields(plan.asked, arm.method, arm.task) for arm in plan.arms]
+    if not (names := ", ".join(dict.fromkeys(chain.from_iterable(lists)))):
+        return []
+    return [f"{cause} excludes fields from the search: {names}; --explain METHOD/TASK prints their values and sources"]
+
+
+def _note_empty_searches(plan: ResolvedPlan, options: LaunchOptions) -> list[str]:
+    """Note the arms without search trials if this command asks for a search; [] if there are none."""
+    options_of_search = {"--samples": options.samples, "--search-only": ",".join(options.search_only)}
+    asked = [f"{name} {value}" for name, value in options_of_search.items() if value]
+    arms = [arm.name for arm in plan.first_arms if not arm.space]
+    if not asked or not arms or plan.asked.samples == 0:
+        return []
+    return [
+        f"{' and '.join(asked)}: no search trials for {list_first(arms, MOST_ARMS)}, because no field is left to tune "
+        "(exit settings alone are not searched); --explain METHOD/TASK prints the origin of each value"
+    ]
+
+
+def _note_first_tries(plan: ResolvedPlan) -> list[str]:
+    """List the winners from another study (--first-from), each with the searches that try it first."""
+    arms = dict[str, list[str]]()
+    for arm in plan.first_arms:
+        for first in plan.asked.list_firsts(arm.name):
+            arms.setdefault(first.origin, []).append(arm.name)
+    return [
+        f"searches of {list_first(names, MOST_ARMS)} first try the winner of {origin}" for origin, names in arms.items()
+    ]
+
+
+def _note_blocked(study: Study) -> list[str]:
+    """List the arms in which no example can exit early, because their backbones have too few layers."""
+    arms = dict[str, list[str]]()
+    for arm in study.resolved.arms:
+
+        def find_earliest(setting: Configuration, arm: Arm = arm) -> int:
+            return trainables.configure(arm.method, {**arm.any_configuration, **setting}).earliest_exit(MOST)
+
+        if find_earliest({}) == 1 or arm.backbone in study.unchecked:  # 1 for most methods, without asking the hub
+            continue
+        depth = arm.find_most("num_hidden_layers") or count_layers(arm.pinned_backbone)
+        fields = search_spaces.load(arm.base_method).post_hoc
+        menus = {field: arm.exit_settings.get(field) or arm.list_values(field) for field in fields}
+        setting = min(combine_settings(menus), key=find_earliest)
+        if depth is None or find_earliest(setting) < depth:
+            continue
+        shown = ", ".join(f"{field} {value}" for field, value in setting.items())
+        smaller = [{field: value} for field in fields for value in range(depth // 2, 0, -1)]
+        early = next((other for other in smaller if find_earliest({**setting, **other}) < depth), {})
+        advice = [f"; allow exits with --set {arm.method}:{field}={value}" for field, value in early.items()]
+        reason = f"with {shown}, exits begin after layer {find_earliest(setting)}, but the backbone has {depth} layers"
+        arms.setdefault(f"{reason}{''.join(advice)}", []).append(arm.name)
+    return [f"no example of {list_first(names, MOST_ARMS)} can exit early: {reason}" for reason, names in arms.items()]
+
+
+def _note_changed_methods(plan: ResolvedPlan, facts: StudyFacts) -> list[str]:
+    """Note the user's own methods whose files have changed since they were trained; [] if nothing is left to run."""
+    if (methods := method_files.included()) is None or StudyProgress(plan, facts, max_gpu_hours=None).is_finished:
+        return []
+    changed = dict[str, None]()
+    for trial in facts.trials.values():
+        method, launches = base_method(trial.arm.method), [facts.launches[number] for number in trial.trained_in]
+        if any((launch.began.included or {}).get(method) != methods.digests.get(method) for launch in launches):
+            changed[method] = None
+    if not changed:
+        return []
+    return [
+        f"the files of {list_first([*changed], MOST_ARMS)} in {methods.folder} have changed since earlier trials: "
+        "completed trials stay, and the tables note the other code; trials under way begin again"
+    ]
+
+
+def _note_repeated_texts(plan: ResolvedPlan) -> list[str]:
+    """Note the texts of dev that occur in train, and contradictory labels; generated tasks have neither."""
+    counts = (plan.repeated_texts or {}).items()
+    repeats = {TASKS[task].title: each for task, each in counts if TASKS[task].place or plan.asked.data != "mini"}
+    if not repeats:
+        return []
+    return [
+        describe_repeats(repeats),
+        *(each.describe_effect(title) for title, each in repeats.items() if each.is_notable),
+    ]
+
+
+def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
+    """List the arms that this launch leaves out, and explain how to run them; [] if there are none."""
+    left_out = [arm.name for arm in study.resolved.arms if arm.name not in launched]
+    if not left_out:
+        return []
+    flags = [name for name, value in (("--method", options.methods), ("--task", options.tasks)) if value is not None]
+    advice = f"leave out {' and '.join(flags)}" if options.continue_study else f"--continue {study.folder}"
+    runs = ", ".join(arm.name for arm in study.resolved.arms if arm.name in launched)
+    notes = [f"this launch runs only {runs}; it does not run {', '.join(left_out)}; to run all: {advice}"]
+    progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
+    counts = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left_out}
+    if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in counts.items() if 0 < number < wanted]:
+        notes.append(f"these arms lack seeds, but this launch does not run them: {', '.join(fewer)}")
+    return notes

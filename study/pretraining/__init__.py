@@ -1,0 +1,1 @@
+"""The folder of a pretraining, for `study.pretrain`."""

@@ -1,0 +1,209 @@
+"""What a plan will cost, and how long the rest of it takes: pytest tests/study/launching/test_forecast.py"""
+
+import json
+import re
+from itertools import pairwise
+from statistics import median
+
+import pytest
+from helpers.journals import MadeJournal
+from helpers.launched_studies import launched_study
+from helpers.simulation import Simulation
+from msgspec.structs import replace
+
+from study import launch
+from study.decisions import asha
+from study.decisions.progress import StudyProgress
+from study.facts.events import EpochReported
+from study.launching.forecast import (
+    Measured,
+    describe_time_limit,
+    estimate,
+    expected_epochs,
+    forecast_plan,
+    measure_costs,
+    remaining_seconds,
+)
+from study.plans import profiles
+from study.plans.plan import EarlyStopping
+from study.plans.resolution import resolve
+
+STOPPING = EarlyStopping(grace=1, factor=3)
+PAIRS_OF_TASKS = list(pairwise(("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")))
+
+
+def test_asha_saves_most_of_a_long_search():
+    assert expected_epochs(1, 9, STOPPING) == 9
+    assert 36 * 1 < expected_epochs(36, 9, STOPPING) < 36 * 9 / 2
+
+
+def test_expected_epochs_of_a_long_search_cost_no_more_than_its_trials(monkeypatch):
+    """Work of a constant number per trial: no list of scores is gone through."""
+    looked_at = []
+    monkeypatch.setattr(asha, "compute_cutoff", lambda recorded, stopping: looked_at.append(1) or recorded[-1])
+    expected_epochs.__wrapped__(5000, 9, STOPPING)
+    assert len(looked_at) <= 2 * 30_000
+
+
+def test_the_share_of_a_search_that_runs_hardly_depends_on_its_length():
+    shares = [expected_epochs(samples, 9, STOPPING) / (9 * samples) for samples in (2000, 10_000, 40_000)]
+    assert max(shares) < 1.02 * min(shares)
+
+
+def test_expected_epochs_are_those_of_a_simulated_study():
+    mini = profiles.load("mini")
+    tasks = ("sst2", "rte", "cola", "mrpc")
+    plan = replace(mini, methods=("albert",), tasks=tasks, samples=27, seeds=2, sampler="random", epochs=9)
+    simulation = Simulation(resolve(plan), slots=1)
+    simulation.launch()
+    records = simulation.journal.records
+    expected = estimate(simulation.resolved, {})
+    assert sum(cost.epochs for cost in expected.values()) == pytest.approx(
+        sum(record.epochs for record in records), rel=0.25
+    )
+    measured = measure_costs(simulation.journal.facts)
+    assert measured["albert/rte"].epoch_seconds == pytest.approx(1)  # a simulated epoch counts one second
+    known = estimate(simulation.resolved, measured)
+    assert all(cost.slot_seconds == pytest.approx(cost.epochs) for cost in known.values())
+
+
+def test_a_dry_run_says_that_it_does_not_know_the_time(tmp_path, capsys):
+    assert launch.main(["--task", "rte", "--dry-run", "--out", str(tmp_path)]) == 0
+    assert "time and disk are not known for 1 of 1 arm: --probe measures them" in capsys.readouterr().out
+
+
+def test_a_dry_run_says_one_epoch_as_one(tmp_path, capsys):
+    one = ["--samples", "1", "--seeds", "1", "--epochs", "1", "--early-stopping", "none"]
+    assert launch.main(["--profile", "mini", "--task", "rte", "--dry-run", "--out", str(tmp_path), *one]) == 0
+    assert "1 search (at most 1 epoch) " in capsys.readouterr().out
+
+
+def test_dry_run_begins_with_the_caveat_and_ends_with_commands(tmp_path, capsys):
+    asked = ["--profile", "mini", "--method", "albert", "--task", "rte", "--epochs", "2", "--seeds", "3"]
+    assert launch.main([*asked, "--out", str(tmp_path), "--dry-run"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "the tasks are generated (mini-GLUE), so the scores are not comparable with GLUE scores"
+    assert " 3 confirm (6 epochs) " in lines[1]
+    assert re.fullmatch(r"  git tag (plan-\w{16}) && git push origin \1", lines[-3])
+    assert lines[-2:] == [
+        "to save this plan as a file for --plan, add --toml > plan.toml",
+        "nothing was run; to run the study, leave out --dry-run",
+    ]
+
+
+def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    runs = tmp_path / "runs"
+    assert launch.main(["--task", "rte", "--dry-run", "--probe", "--out", str(runs)]) == 0
+    printed = capsys.readouterr()
+    assert (
+        "probed palbert/rte:" in printed.err
+        and "estimated from a probe" in printed.out
+        and "kB of models" in printed.out
+    )
+    assert not runs.exists()
+
+
+def test_less_is_left_of_an_extended_study_than_the_whole_takes(tmp_path, capsys):
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
+    folder = launched_study(tmp_path / "study", resolve(plan))  # its only search trial runs to its end
+    capsys.readouterr()
+    assert launch.main(["--continue", str(folder), "--samples", "27", "--dry-run", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["done"]["remaining_seconds"] < facts["estimates"]["albert/rte"]["slot_seconds"]
+
+
+def test_a_dry_run_prints_the_numbers_of_early_stopping(tmp_path, capsys):
+    asked = ["--task", "rte", "--dry-run", "--out", str(tmp_path), "--early-stopping"]
+    for rule in ("asha:grace=2,factor=4", "none"):
+        assert launch.main([*asked, rule]) == 0
+        assert f"\nearly stopping of search trials: {rule}\n" in capsys.readouterr().out
+
+
+def test_time_is_said_of_one_slot_and_of_all_of_this_machine(tmp_path):
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
+    folder = launched_study(tmp_path / "study", resolve(plan))
+    more = resolve(replace(plan, seeds=9))
+    by_slots = {slots: forecast_plan(more, folder, with_probe=False, slots=slots).lines for slots in (1, 2)}
+    assert not any("or more with" in line for line in by_slots[1])
+    said = [
+        re.search(
+            r"([\d:]+) if trials run one at a time \(([\d:]+) or more with 2 at a time, as on this machine\)", line
+        )
+        for line in by_slots[2]
+    ]
+    whole, left = [match.groups() for match in said if match]
+    assert seconds_of(whole[0]) == pytest.approx(2 * seconds_of(whole[1]), abs=1) and left[0] < whole[0]
+
+
+def seconds_of(clock):
+    minutes, seconds = map(int, clock.split(":"))
+    return 60 * minutes + seconds
+
+
+def test_a_probe_without_a_dry_run_is_refused(capsys):
+    assert launch.main(["--probe"]) == 2
+    assert "--probe requires --dry-run" in capsys.readouterr().err
+
+
+# ---- how long the rest takes
+
+
+def simulated(tasks):
+    plan = replace(profiles.load("mini"), methods=("albert", "palbert"), tasks=tasks, samples=8)
+    simulation = Simulation(resolve(plan))
+    simulation.launch()
+    return simulation
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    return simulated(("rte", "cola"))
+
+
+@pytest.fixture(scope="module")
+def simulations():
+    return [simulated(tasks) for tasks in PAIRS_OF_TASKS]
+
+
+def progress_after(simulation, events):
+    journal = MadeJournal()
+    for event in events:
+        journal.append(event)
+    return StudyProgress(simulation.resolved, journal.facts, max_gpu_hours=None)
+
+
+def test_it_is_unknown_before_an_epoch_was_measured(simulation):
+    assert remaining_seconds(progress_after(simulation, simulation.journal.events[:3])) is None
+
+
+def test_nothing_is_left_of_a_finished_study(simulation):
+    assert remaining_seconds(progress_after(simulation, simulation.journal.events)) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "tolerance"), [(0.1, 0.25), (0.3, 0.12), (0.5, 0.12), (0.8, 0.12)])
+def test_it_is_close_to_the_epochs_that_follow(simulations, part, tolerance):
+    """An epoch of the simulation counts one second, so what is left is the number of epochs to come."""
+    assert median(abs(error_after(simulation, part)) for simulation in simulations) < tolerance
+
+
+def error_after(simulation, part):
+    """How far the forecast is from the truth when so much of the events have happened, in shares of all epochs."""
+    events = simulation.journal.events
+    cut = int(part * len(events))
+    epochs = [isinstance(event, EpochReported) for event in events]
+    left = remaining_seconds(progress_after(simulation, events[:cut]))
+    return (left - sum(epochs[cut:])) / sum(epochs)
+
+
+def test_time_limit_says_what_is_lost():
+    measured = {name: Measured(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
+    assert describe_time_limit(10, measured) == (
+        "--max-minutes 10: an epoch that is unfinished at this limit is lost, and the next launch repeats it; an epoch "
+        "of b/rte takes 4:30, estimated from earlier trials"
+    )
+    assert describe_time_limit(4, measured).endswith(
+        "takes 4:30, estimated from earlier trials, so no epoch would ever end: allow more minutes"
+    )
+    assert describe_time_limit(0.5, {}).endswith("the time of an epoch is not known yet: --dry-run --probe measures it")

@@ -1,0 +1,129 @@
+"""Batches as functions of seed and step: pytest tests/trainables/pretraining/test_batches.py"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.corpora import pretraining_config, random_documents, write_corpus
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.encoders.mini_backbones import word_tokenizer
+from trainables.pretraining.batches import IGNORED, PretrainingBatches
+from trainables.pretraining.corpus import documents
+from trainables.pretraining.packing import pack, tokenise_corpus
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A function that makes the training batches of an order, and what they are made of."""
+    folder = tmp_path_factory.mktemp("batches")
+    corpus = write_corpus(folder / "text", random_documents(40))
+    tokenizer = word_tokenizer(text for document in documents(corpus) for text in document)
+    tokenised = tokenise_corpus(corpus, tokenizer, cache=folder)
+
+    def make(order="random", **changes):
+        config = pretraining_config("mlm", **changes)
+        packing, length = config.packing, config.max_length
+        train, _ = pack(corpus, tokenised, tokenizer, packing=packing, max_length=length, cache=folder)
+        return PretrainingBatches(tokenised, train, tokenizer, config, order=order), tokenised, train
+
+    return make, tokenizer
+
+
+def equal(one, other) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), step=st.integers(0, 50))
+def test_a_batch_is_a_function_of_seed_and_step(made, seed: int, step: int) -> None:
+    make, _ = made
+    (used, _, _), (fresh, _, _) = make(), make()
+    for earlier in range(3):
+        used.training_batch(earlier, seed=seed + 1)
+    assert equal(used.training_batch(step, seed=seed), fresh.training_batch(step, seed=seed))
+    assert not equal(used.training_batch(step, seed=seed), used.training_batch(step, seed=seed + 1))
+
+
+def test_a_pass_takes_every_example_once_and_the_next_masks_it_otherwise(made) -> None:
+    make, _ = made
+    batches, _, _ = make("kept", batch_size=1)
+    passes = []
+    for number in range(2):
+        steps = range(number * len(batches), (number + 1) * len(batches))
+        arrays = [batches.training_batch(step, seed=1) for step in steps]
+        passes.append({tuple(batch["original_ids"][0]): tuple(batch["labels"][0]) for batch in arrays})
+        assert [sum(tokens == found for found in passes[-1]) for tokens in passes[0]] == [1] * len(passes[0])
+    assert passes[0].keys() == passes[1].keys() and len(passes[0]) > 0.9 * len(batches)
+    differ = [passes[0][tokens] != passes[1][tokens] for tokens in passes[0]]
+    assert np.mean(differ) > 0.8
+
+
+def test_an_example_is_laid_out_as_the_tokenizer_does_it(made) -> None:
+    make, tokenizer = made
+    batches, tokenised, train = make("kept", batch_size=8)
+    given_back = batches._lay_out(np.arange(8), np.zeros(8, bool))[0]
+    for row in range(8):
+        places = [
+            (train.first_starts[row], train.first_lengths[row]),
+            (train.second_starts[row], train.second_lengths[row]),
+        ]
+        texts = [tokenizer.decode(tokenised.tokens[start : start + number]) for start, number in places]
+        whole = tokenizer(*texts, padding="max_length", max_length=given_back["input_ids"].shape[1])
+        for name in ("input_ids", "attention_mask", "token_type_ids"):
+            assert given_back[name][row].tolist() == whole[name]
+
+
+def test_one_segment_is_laid_out_as_the_tokenizer_does_it(made) -> None:
+    make, tokenizer = made
+    batches, tokenised, train = make("kept", packing="full")
+    given_back = batches._lay_out(np.arange(3), np.zeros(3, bool))[0]
+    for row in range(3):
+        start, number = train.first_starts[row], train.first_lengths[row]
+        text = tokenizer.decode(tokenised.tokens[start : start + number])
+        whole = tokenizer(text, padding="max_length", max_length=given_back["input_ids"].shape[1])
+        for name in ("input_ids", "attention_mask", "token_type_ids"):
+            assert given_back[name][row].tolist() == whole[name]
+
+
+def test_label_1_is_swapped_and_half_are(made) -> None:
+    make, tokenizer = made
+    random, _, _ = make("random", batch_size=512)
+    kept, _, _ = make("kept", batch_size=512)
+    ours, plain = random.training_batch(0, seed=3), kept.training_batch(0, seed=3)
+    assert abs(ours["sentence_order"].mean() - 0.5) < 3 * 0.5 / 512**0.5
+    assert not plain["sentence_order"].any()
+    for swapped, tokens, in_order in zip(
+        ours["sentence_order"], ours["original_ids"], plain["original_ids"], strict=True
+    ):
+        assert (segments(tokens, tokenizer) == segments(in_order, tokenizer)[:: -1 if swapped else 1]) is True
+
+
+def segments(tokens: np.ndarray, tokenizer) -> list[list[int]]:
+    first, second, _ = np.split(tokens, np.flatnonzero(tokens == tokenizer.sep_token_id) + 1)
+    return [first[1:-1].tolist(), second[:-1].tolist()]
+
+
+def test_labels_are_the_tokens_that_were_there(made) -> None:
+    make, _ = made
+    batch = make()[0].training_batch(0, seed=1)
+    predicted = batch["labels"] != IGNORED
+    assert (batch["labels"][predicted] == batch["original_ids"][predicted]).all()
+    assert (batch["input_ids"][~predicted] == batch["original_ids"][~predicted]).all()
+    assert (batch["input_ids"][predicted] != batch["original_ids"][predicted]).any()
+
+
+def test_held_out_batches_never_change(made) -> None:
+    make, _ = made
+    one, other = make()[0].held_out_batches(7), make()[0].held_out_batches(7)
+    assert len(one) > 1 and all(equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def test_a_tokenizer_without_a_mask_is_refused(made) -> None:
+    make, _ = made
+    _batches, tokenised, train = make()
+    bare = word_tokenizer(["a b"])
+    bare.mask_token = None
+    with pytest.raises(ValueError, match="the tokenizer has no mask_token; pretraining needs cls, sep, mask and pad"):
+        PretrainingBatches(tokenised, train, bare, pretraining_config(), order="kept")

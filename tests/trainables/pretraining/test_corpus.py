@@ -1,0 +1,200 @@
+"""Text to pretrain on: pytest tests/trainables/pretraining/test_corpus.py"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers.corpora import random_documents, write_corpus
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.data import mini_glue
+from trainables.data.tasks import TASKS
+from trainables.encoders.mini_backbones import word_tokenizer
+from trainables.files.sources import HubUnreachable
+from trainables.pretraining import packing
+from trainables.pretraining.corpus import (
+    NUM_DOCUMENTS,
+    PAIRED,
+    check_corpus,
+    corpus_fingerprint,
+    documents,
+    documents_of_lines,
+    mini_documents,
+    sentences_of_line,
+)
+from trainables.pretraining.packing import HELD_OUT_SHARE, tokenise_corpus
+
+
+def tokenizer_of(corpus: str):
+    return word_tokenizer(text for document in documents(corpus) for text in document)
+
+
+def test_the_generated_corpus_has_no_text_of_a_dev_or_test_split() -> None:
+    splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
+    evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
+    assert len(evaluated) > 3_000
+    assert not evaluated.intersection(text for document in mini_documents() for text in document)
+
+
+def test_the_generated_corpus_is_what_was_said_of_it() -> None:
+    assert len(set(mini_documents())) == NUM_DOCUMENTS
+    assert 2.2e6 < sum(len(text) + 1 for document in mini_documents() for text in document) < 2.4e6
+
+
+def test_blank_lines_and_ends_of_files_end_documents(tmp_path: Path) -> None:
+    write_corpus(tmp_path, [["one", "two"], ["three"]], "a.txt")
+    write_corpus(tmp_path / "below", [["four"]], "b.txt")
+    assert list(documents(str(tmp_path))) == [("one", "two"), ("three",), ("four",)]
+
+
+def test_a_paragraph_is_cut_into_sentences() -> None:
+    line = 'She left.  "Why?" he asked. It cost 3.50 (too much!) Then  nothing'
+    assert sentences_of_line(line) == ["She left.", '"Why?" he asked.', "It cost 3.50 (too much!", "Then nothing"]
+    assert list(documents_of_lines(["", " \n", "one\n", "\t\n", "two\n"])) == [("one",), ("two",)]
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes(b"one\n\ntwo \xe9\n")
+    with pytest.raises(ValueError, match=r"text\.txt, line 3: byte 0xe9 is not UTF-8; allowed: text in UTF-8$"):
+        list(documents(str(tmp_path)))
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfone\n")
+    assert list(documents(str(tmp_path))) == [("one",)]
+
+
+@pytest.mark.parametrize("corpus", ["nowhere", "empty"])
+def test_a_folder_without_text_is_refused_before_anything_is_read(corpus: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        ValueError, match=r"is not a folder or file; allowed: mini, |has no .txt file; allowed: .txt files in UTF-8"
+    ):
+        check_corpus(str(tmp_path / corpus), "full")
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "one\ntwo\n"])
+def test_a_corpus_without_two_documents_is_refused_and_nothing_stays(text: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(text)
+    with pytest.raises(ValueError, match="at least 2 documents are needed, because one is held out; a blank line"):
+        tokenise_corpus(str(tmp_path), word_tokenizer(["one two"]), cache=tmp_path / "cache")
+    assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
+
+
+def test_without_a_network_a_hub_corpus_is_refused_in_one_line() -> None:
+    for read in (corpus_fingerprint, lambda corpus: list(documents(corpus))):
+        with pytest.raises(HubUnreachable, match=r"^corpus 'hub:wikimedia/wikipedia:20231101.en' is not in the .*$"):
+            read("hub:wikimedia/wikipedia:20231101.en")
+
+
+def test_rows_of_the_hub_are_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    rows = [{"text": "One. Two.\nThree."}, {"text": " "}, {"text": "Four"}]
+    monkeypatch.setattr("datasets.load_dataset", lambda *names, **options: asked.append((names, options)) or rows)
+    assert list(documents("hub:owner/name:part")) == [("One.", "Two.", "Three."), ("Four",)]
+    assert list(documents("hub:owner/name@v2"))
+    options = {"split": "train", "streaming": True}
+    assert asked == [
+        (("owner/name", "part"), options | {"revision": None}),
+        (("owner/name", None), options | {"revision": "v2"}),
+    ]
+    rows[0] = {"words": ""}
+    with pytest.raises(ValueError, match="has no column 'text'; its columns are words"):
+        list(documents("hub:owner/name"))
+
+
+def test_a_data_set_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def dataset_info(_: object, name: str, *, revision: str | None, timeout: float) -> SimpleNamespace:
+        asked.append((name, revision))
+        return SimpleNamespace(sha="a" * 40)
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
+    pinned = corpus_fingerprint("hub:owner/name:part")
+    assert pinned == f"hub:owner/name@{'a' * 40}:part" and corpus_fingerprint("hub:owner/name@v2").endswith("a")
+    assert corpus_fingerprint(pinned) == pinned, "a commit is not asked for"
+    assert asked == [("owner/name", None), ("owner/name", "v2")]
+
+
+def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^corpus 'hub:a/b/c' is not on the hub; allowed: hub:NAME, .*, a folder$"):
+        corpus_fingerprint("hub:a/b/c")
+
+
+@pytest.mark.parametrize("kind", PAIRED)
+def test_documents_of_one_sentence_are_left_out_and_counted(tmp_path: Path, kind: str) -> None:
+    corpus = write_corpus(tmp_path, [["One two. Three."], ["four"], ["five", "six"]])
+    short = f"1 of 3 documents have only one sentence, but {kind} needs two"
+    assert check_corpus(corpus, kind) == f"corpus {corpus}: {short}, so they are left out"
+    assert check_corpus(corpus, "full") == ""
+    write_corpus(tmp_path, [["One two. Three."], ["four"]])
+    with pytest.raises(
+        ValueError, match=rf"1 of 2 documents have only one .*{kind} needs two; allowed: at least 2 such"
+    ):
+        check_corpus(corpus, kind)
+
+
+def test_hidden_files_are_no_text_and_endings_may_be_upper_case(tmp_path: Path) -> None:
+    write_corpus(tmp_path, [["one"], ["two"]], "A.TXT")
+    before = corpus_fingerprint(str(tmp_path))
+    for name in ("._A.TXT", "._b.txt", ".DS_Store", ".cache/c.txt", "__MACOSX/._A.TXT"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x00\x05\x16\x07\xff")
+    assert list(documents(str(tmp_path))) == [("one",), ("two",)]
+    assert corpus_fingerprint(str(tmp_path)) == before and check_corpus(str(tmp_path), "full") == ""
+
+
+def test_a_single_file_is_a_corpus(tmp_path: Path) -> None:
+    write_corpus(tmp_path, [["one"], ["two"]], "text.md")
+    corpus = str(tmp_path / "text.md")
+    assert check_corpus(corpus, "full") == "" and list(documents(corpus)) == [("one",), ("two",)]
+    before = corpus_fingerprint(corpus)
+    write_corpus(tmp_path, [["one"], ["three"]], "text.md")
+    assert corpus_fingerprint(corpus) != before
+
+
+def test_tokens_are_those_of_the_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_CHUNK", 7)  # entries are written in several parts
+    corpus = write_corpus(tmp_path / "text", random_documents(20))
+    tokenizer = tokenizer_of(corpus)
+    tokenised = tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
+    sentences = [text for document in documents(corpus) for text in document]
+    bounds = tokenised.sentence_starts
+    given_back = [tokenised.tokens[start:end].tolist() for start, end in itertools.pairwise(bounds)]
+    assert given_back == tokenizer(sentences, add_special_tokens=False)["input_ids"]
+    assert np.diff(tokenised.document_starts).tolist() == [len(document) for document in documents(corpus)]
+    assert tokenised.begins_word.all() and len(tokenised.begins_word) == len(tokenised.tokens)
+
+
+def test_the_second_call_reads_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write_corpus(tmp_path / "text", random_documents(5))
+    tokenizer = tokenizer_of(corpus)
+    first = tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
+    monkeypatch.delattr("trainables.pretraining.packing.documents")
+    second = tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
+    assert (first.tokens == second.tokens).all() and isinstance(second.tokens, np.memmap)
+    write_corpus(tmp_path / "text", random_documents(5, seed=1))
+    with pytest.raises(NameError):  # other content is read anew
+        tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(order=st.permutations(range(60)))
+def test_who_is_held_out_depends_on_what_documents_say(order: list[int]) -> None:
+    hashes = np.random.default_rng(0).integers(2**63, size=60, dtype=np.uint64)
+    hashes[7] = hashes[11]  # two that are alike
+
+    def held_out(values: np.ndarray) -> set[int]:
+        nothing = np.zeros(0)
+        corpus = packing.TokenisedCorpus(nothing, nothing, nothing, nothing, values)
+        return set(values[corpus.held_out].tolist())
+
+    assert held_out(hashes) == held_out(hashes[order])
+    assert 1 <= len(held_out(hashes)) <= HELD_OUT_SHARE * 60 + 1

@@ -1,0 +1,220 @@
+"""A pretraining run that can be trusted: pytest tests/trainables/pretraining/test_run.py"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.corpora import WORDS, pretraining_spec, random_documents, write_corpus
+from helpers.trials import run_to_the_end, spec_of
+from msgspec.structs import replace
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+
+from search_spaces import objectives as recipes
+from trainables.configuration.schema import to_plain
+from trainables.pretraining.batches import PretrainingBatches
+from trainables.pretraining.configuration import PretrainingSpec
+from trainables.pretraining.run import PretrainingRun
+from trainables.runs.trial import TrainingError, Unavailable, UnreadableState
+from trainables.runs.trial_files import read_state
+
+pytestmark = pytest.mark.slow
+
+TIMES = ("train_seconds", "eval_seconds")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("text"), random_documents())
+
+
+def run_all(spec: PretrainingSpec, cache) -> PretrainingRun:
+    run = PretrainingRun(spec, cache=cache)
+    while not run.finished:
+        run.run_epoch()
+    return run
+
+
+def weights_of(run: PretrainingRun, folder) -> dict[str, torch.Tensor]:
+    run.save_state(folder)
+    return read_state(folder)["model"]
+
+
+def assert_equal_weights(ours, theirs) -> None:
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def untimed(rows) -> list[dict]:
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in to_plain(rows)]
+
+
+@pytest.mark.parametrize("objective", recipes.list_recipes())
+def test_a_resumed_run_ends_as_one_that_never_stopped(objective, corpus, cache, tmp_path) -> None:
+    spec = pretraining_spec(objective, corpus, hidden_dropout=0.1, steps=5)
+    whole = run_all(spec, cache)
+    run = PretrainingRun(spec, cache=cache)
+    while not run.finished:
+        run.run_epoch()
+        run.save_state(tmp_path / "parts")
+        torch.rand(3)
+        run = PretrainingRun.resume(tmp_path / "parts", spec=spec, cache=cache)
+    assert [row.steps for row in run.history] == [2, 4, 5]
+    assert untimed(run.history) == untimed(whole.history)
+    assert_equal_weights(weights_of(run, tmp_path / "one"), weights_of(whole, tmp_path / "two"))
+
+
+def test_every_step_has_a_batch_of_its_own(corpus, cache, monkeypatch) -> None:
+    steps, batch = [], PretrainingBatches.training_batch
+    monkeypatch.setattr(
+        PretrainingBatches,
+        "training_batch",
+        lambda self, step, seed: steps.append(step) or batch(self, step, seed=seed),
+    )
+    run_all(pretraining_spec("mlm", corpus, steps=5), cache)
+    assert steps == [0, 1, 2, 3, 4]
+
+
+def test_another_seed_ends_elsewhere(corpus, cache, tmp_path) -> None:
+    one, two = (run_all(pretraining_spec("mlm", corpus, seed=seed), cache) for seed in (1, 2))
+    ours, theirs = weights_of(one, tmp_path / "one"), weights_of(two, tmp_path / "two")
+    assert not any(torch.equal(ours[name], theirs[name]) for name in ours if name.endswith("dense.weight"))
+
+
+def test_a_batch_in_parts_gives_the_same_steps(corpus, cache, tmp_path) -> None:
+    whole, parts = (
+        run_all(pretraining_spec("electra-rtd", corpus, gradient_accumulation=number), cache) for number in (1, 4)
+    )
+    ours, theirs = weights_of(whole, tmp_path / "one"), weights_of(parts, tmp_path / "two")
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], atol=1e-4, rtol=1e-3)
+    assert [row.tokens for row in whole.history] == [row.tokens for row in parts.history]
+
+
+@pytest.mark.parametrize("objective", recipes.list_recipes())
+def test_the_model_that_is_left_is_one_of_transformers(objective, corpus, cache, tmp_path) -> None:
+    run = run_all(pretraining_spec(objective, corpus), cache)
+    folder = tmp_path / "model"
+    run.save_model(folder)
+    encoder, kept = AutoModel.from_pretrained(folder), run._model.kept.base_model.state_dict()
+    assert all(torch.equal(value, kept[name]) for name, value in encoder.state_dict().items() if name in kept)
+    assert len(AutoTokenizer.from_pretrained(folder)) == len(run._data.tokenizer)
+    assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+    assert run.num_kept_parameters == sum(parameter.numel() for parameter in run._model.kept.parameters())
+
+
+def test_a_trial_starts_from_the_model_that_is_left(corpus, cache, tmp_path) -> None:
+    pretrained = run_all(pretraining_spec("albert-mlm", corpus, max_length=64), cache)
+    pretrained.save_model(tmp_path)
+    backbone = str(tmp_path)
+    fine_tuned = run_to_the_end(
+        spec_of("albert", backbone=backbone, config={"epochs": 1, "learning_rate": 1e-9}), cache
+    )
+    ours = fine_tuned._model.encoder.embeddings.word_embeddings.weight
+    torch.testing.assert_close(ours, pretrained._model.kept.base_model.embeddings.word_embeddings.weight)
+
+
+NYSTROM = {"attention": "nystrom", "num_landmarks": 4, "conv_kernel_size": 3}
+
+
+def convolutions_of(model) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in model.named_parameters() if name.endswith(".convolution")}
+
+
+@pytest.mark.parametrize("objective", recipes.list_recipes())
+def test_every_encoder_is_pretrained_with_the_attention_that_is_asked_for(objective, corpus, cache) -> None:
+    run = PretrainingRun(pretraining_spec(objective, corpus, **NYSTROM, learning_rate=1e-2), cache=cache)
+    started = convolutions_of(run._model)
+    assert started and all(not value.any() for value in started.values())
+    run.run_epoch()
+    assert all(value.any() for value in convolutions_of(run._model).values())
+    models = [part for part in run._model.children() if isinstance(part, PreTrainedModel)]
+    assert {model.config._attn_implementation for model in models} == {"nystrom"}
+
+
+def test_trials_and_pretrainings_go_on_with_the_convolutions_that_are_left(corpus, cache, tmp_path) -> None:
+    spec = pretraining_spec("albert-mlm", corpus, **NYSTROM, max_length=64, learning_rate=1e-2)
+    pretrained = run_all(spec, cache)
+    pretrained.save_model(tmp_path)
+    backbone, kept = str(tmp_path), convolutions_of(pretrained._model.kept.base_model)
+    again = PretrainingRun(replace(spec, backbone=backbone), cache=cache)
+    assert_equal_weights(convolutions_of(again._model.kept.base_model), kept)
+    trial = spec_of("albert", backbone=backbone, config={"epochs": 1, "learning_rate": 1e-9, **NYSTROM})
+    (ours,) = convolutions_of(run_to_the_end(trial, cache)._model).values()
+    torch.testing.assert_close(ours, next(iter(kept.values())))
+    with pytest.raises(
+        Unavailable, match=r"attention is softmax and conv_kernel_size is None, but backbone .* pretrained with"
+    ):
+        PretrainingRun(replace(pretraining_spec("albert-mlm", corpus), backbone=backbone), cache=cache)
+
+
+def test_a_resumed_run_with_nystrom_attention_ends_as_one_that_never_stopped(corpus, cache, tmp_path) -> None:
+    spec = pretraining_spec("electra-rtd", corpus, **NYSTROM)
+    whole, stopped = run_all(spec, cache), PretrainingRun(spec, cache=cache)
+    stopped.run_epoch()
+    stopped.save_state(tmp_path / "stopped")
+    resumed = PretrainingRun.resume(tmp_path / "stopped", cache=cache)
+    resumed.run_epoch()
+    assert_equal_weights(weights_of(resumed, tmp_path / "one"), weights_of(whole, tmp_path / "two"))
+
+
+def test_the_learning_rate_falls_as_the_configuration_says(corpus, cache) -> None:
+    run = PretrainingRun(pretraining_spec("mlm", corpus, schedule="polynomial", decay_power=2.0), cache=cache)
+    run.run_epoch()  # 2 of 4 steps, of which 1 is warm-up
+    assert run._optimiser.learning_rate_after(2) == pytest.approx(run._config.learning_rate * (2 / 3) ** 2)
+
+
+def test_pretraining_goes_on_from_a_folder(corpus, cache, tmp_path) -> None:
+    first = run_all(pretraining_spec("electra-rtd", corpus), cache)
+    first.save_model(tmp_path)
+    spec = replace(pretraining_spec("electra-rtd", corpus), backbone=str(tmp_path))
+    second = PretrainingRun(spec, cache=cache)
+    assert_equal_weights(second._model.kept.base_model.state_dict(), first._model.kept.base_model.state_dict())
+
+
+@pytest.mark.parametrize("objective", ["albert-mlm", "electra-rtd"])
+def test_pretraining_learns(objective, tmp_path, cache) -> None:
+    lengths = [(one, two) for one in range(3, 7) for two in range(3, 7)]
+    documents = [[" ".join([word] * length) for length in pair] for word in WORDS for pair in lengths]  # one word each
+    spec = pretraining_spec(
+        objective, write_corpus(tmp_path, documents), **dict.fromkeys(("steps", "steps_per_epoch"), 80)
+    )
+    run = PretrainingRun(replace(spec, config={**spec.config, "learning_rate": 5e-3, "batch_size": 16}), cache=cache)
+    assert run.run_epoch().score > {"albert-mlm": 2 / len(WORDS), "electra-rtd": 0.6}[objective]
+
+
+def test_what_a_run_read_is_known(corpus, cache, tmp_path) -> None:
+    run = PretrainingRun(pretraining_spec("mlm", corpus), cache=cache)
+    other = PretrainingRun(pretraining_spec("mlm", write_corpus(tmp_path, random_documents(seed=1))), cache=cache)
+    ours, theirs = run.content(), other.content()
+    assert ours == PretrainingRun(run.spec, cache=cache).content()
+    assert ours.data_fingerprint != theirs.data_fingerprint and ours.tokens_digest != theirs.tokens_digest
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(corpus, cache) -> None:
+    run = PretrainingRun(pretraining_spec("mlm", corpus, learning_rate=1e30, gradient_clip=0.0), cache=cache)
+    with pytest.raises(TrainingError, match=r"^loss is (nan|inf) at step \d with learning rate .*; try a lower"):
+        while not run.finished:
+            run.run_epoch()
+
+
+def test_another_run_than_the_saved_one_is_refused(corpus, cache, tmp_path) -> None:
+    spec = pretraining_spec("mlm", corpus)
+    PretrainingRun(spec, cache=cache).save_state(tmp_path)
+    with pytest.raises(UnreadableState, match="its seed is 1, but should be 2"):
+        PretrainingRun.resume(tmp_path, spec=replace(spec, seed=2), cache=cache)
+
+
+def test_bad_input_is_refused_in_one_line(corpus, cache, tmp_path) -> None:
+    for spec, message in (
+        (pretraining_spec("mlm", str(tmp_path / "nowhere")), "is not a folder or file; allowed: mini, hub:NAME"),
+        (pretraining_spec("mlm", "hub:owner/name"), "the hub cannot be reached"),
+        (
+            pretraining_spec("albert-mlm", write_corpus(tmp_path, [["one"], ["two"]])),
+            "but sentence_pairs needs two$",
+        ),
+        (replace(pretraining_spec("mlm", corpus), backbone="mini-gpt"), "mini-gpt"),
+        (replace(pretraining_spec("albert-mlm", corpus), backbone="mini-bert"), "has no model of family 'bert'"),
+    ):
+        with pytest.raises(Unavailable, match=message) as caught:
+            PretrainingRun(spec, cache=cache)
+        assert "\n" not in str(caught.value)

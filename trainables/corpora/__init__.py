@@ -1,1 +1,0 @@
-"""Text for pretraining, and batches of it."""

@@ -1,0 +1,1 @@
+"""Pretraining: corpora, batches, models and runs, and the objectives, one file each."""
