@@ -12,6 +12,8 @@ import pytest
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import ROOT
 
+import trainables
+
 PACKAGES = ("study", "search_spaces", "trainables", "analysis")
 HEAVY = ("torch", "ray", "transformers", "datasets", "optuna", "mlflow")
 
@@ -37,6 +39,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.resolved_plan",
     "study.plans.samplers",
     "study.terminal.command_line",
+    "study.terminal.text",
     "trainables.Departure",
     "trainables.files.method_files",
     "trainables.configuration.schema",
@@ -137,6 +140,18 @@ def test_analysis_knows_facts_plans_and_tasks_only(module: str) -> None:
     assert not roots(modules("analysis")[module]) & set(HEAVY)
     names = {name for name in imported(modules("analysis")[module]) if name.startswith(PACKAGES)}
     assert not outside(names, ANALYSIS_MAY_IMPORT)
+
+
+def test_files_at_the_root_of_study_are_commands() -> None:
+    files = [path for path in modules("study").values() if path.parent == ROOT / "study" and path.stem != "__init__"]
+    others = {path.stem for path in files if "\nmain = Command(" not in path.read_text()}
+    assert others == {"console"}  # runs any of them
+
+
+def test_files_at_the_root_of_trainables_are_methods() -> None:
+    files = [path for path in modules("trainables").values() if path.parent == ROOT / "trainables"]
+    methods = {method.replace("-", "_") for method in trainables.list_methods()}
+    assert {path.stem for path in files} == {"__init__", *methods}
 
 
 @pytest.mark.parametrize("module", modules("study"))

@@ -145,7 +145,9 @@ def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():
         "trainables",
         "trainables.files.atomic_files",
         "trainables.files.method_files",
+        "trainables.configuration",
         "trainables.configuration.schema",
+        "trainables.files",
         "trainables.files.sources",
         "trainables.configuration.spelling",
     }

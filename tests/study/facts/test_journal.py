@@ -151,7 +151,7 @@ def test_a_look_at_who_holds_the_study_does_not_keep_a_launch_out(tmp_path):
 @pytest.fixture
 def silent_soon(monkeypatch):
     """A launch on another machine is dead after a second without a sign."""
-    monkeypatch.setattr("study.facts.journal.SILENT_SECONDS", 1.0)
+    monkeypatch.setattr("study.facts.lock.SILENT_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_second_launch_is_refused_when_the_lease_was_deleted(tmp_path, other_lau
 @pytest.mark.parametrize("lives", [True, False])
 def test_lease_of_another_machine_holds_while_it_is_touched(tmp_path, no_locks, silent_soon, monkeypatch, lives):
     there = replace(Lease.for_this_process(), host="elsewhere")
-    monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 0.1)
+    monkeypatch.setattr("study.facts.lock.BEAT_SECONDS", 0.1)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(Lease, "for_this_process", lambda: there)
         journal = Journal(tmp_path)
@@ -221,7 +221,7 @@ def test_file_system_without_locks_is_named(tmp_path, monkeypatch):
 @pytest.fixture
 def woken(tmp_path, no_locks, silent_soon, monkeypatch):
     """The journal of a process on another machine that was frozen, and whose lease therefore became old."""
-    monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 3600.0)
+    monkeypatch.setattr("study.facts.lock.BEAT_SECONDS", 3600.0)
     with monkeypatch.context() as elsewhere:
         there = replace(Lease.for_this_process(), host="elsewhere")
         elsewhere.setattr(Lease, "for_this_process", lambda: there)
@@ -241,10 +241,10 @@ def test_woken_process_keeps_the_lease_of_its_successor_and_stops_writing(tmp_pa
 
 
 def test_woken_process_does_not_beat_for_its_successor(tmp_path, woken, monkeypatch):
-    monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 3600.0)
+    monkeypatch.setattr("study.facts.lock.BEAT_SECONDS", 3600.0)
     successor = Journal(tmp_path)
     os.utime(tmp_path / LEASE, (0, 0))
-    monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 0.01)
+    monkeypatch.setattr("study.facts.lock.BEAT_SECONDS", 0.01)
     woken._lock._beat()  # returns, because the lease is another's
     assert (tmp_path / LEASE).stat().st_mtime == 0
     woken.close()

@@ -1,4 +1,4 @@
-"""What a trial is computed on, and in which numbers: pytest tests/trainables/models/test_devices.py"""
+"""What a trial is computed on, and in which numbers: pytest tests/trainables/runs/test_devices.py"""
 
 from __future__ import annotations
 
