@@ -207,7 +207,7 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
     if asking and not has_gpus:
         raise ValueError(
             f"trials of {asking[0].name} ask for tensorfloat32, but have no GPU; allowed without a GPU: float32, "
-            "bfloat16"
+            "bfloat16, float16"
         )
 
 

@@ -113,7 +113,7 @@ _STORAGE = (
 _REPEATS = "repeat each search R times, to see how results vary"
 _ADDRESS = "Ray cluster to run trials on; default: $RAY_ADDRESS"
 _DRIVER = "local: without Ray; default: ray, if installed"
-_GPUS = "GPUs per trial, such as 0.25; default: 1 if available"
+_GPUS = "GPU share of a trial, at most 1, such as 0.25; default: 1 if available"
 _MAX_GPU_HOURS = "start no trial that brings the total above X hours"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
@@ -257,8 +257,11 @@ def _check_machine(options: LaunchOptions) -> None:
     if options.driver == "ray" and not is_installed("ray"):
         raise ValueError("--driver is ray, but Ray is not installed; allowed: local")
     gpus = options.gpus_per_trial
-    if gpus is not None and gpus > 1 and not gpus.is_integer():
-        raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a fraction below 1, or a whole number")
+    if gpus is not None and gpus > 1:
+        raise ValueError(
+            f"--gpus-per-trial is {gpus:g}; allowed: at most 1, because a trial computes on one GPU; a fraction such "
+            "as 0.25 lets trials share a GPU"
+        )
     if is_local:
         cores = len(os.sched_getaffinity(0))
         for unit, value, most in (("GPU", gpus, count_local_gpus()), ("CPU", options.cpus_per_trial, cores)):

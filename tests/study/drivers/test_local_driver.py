@@ -143,7 +143,15 @@ LOCAL = ("--driver", "local")
     [
         (["--driver", "slurm"], "--driver is 'slurm'; allowed: local, ray"),
         ([*LOCAL, "--address", "auto"], "--address auto is a Ray cluster, but --driver is local; leave one of them"),
-        (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a fraction below 1, or a whole number"),
+        (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: at most 1, because a trial computes on one"),
+        (
+            ["--gpus-per-trial", "2"],
+            "--gpus-per-trial is 2; allowed: at most 1, because a trial computes on one GPU; a ",
+        ),
+        (
+            ["--gpus-per-trial", "2", "--driver", "ray", "--address", "auto"],
+            "--gpus-per-trial is 2; allowed: at most 1, because a trial computes on one GPU; a fraction such as 0.25",
+        ),
         (["--max-minutes", "0"], "--max-minutes is 0; allowed: a number > 0"),
     ],
 )
