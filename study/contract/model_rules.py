@@ -235,22 +235,23 @@ def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
     require(not untouched, f"these parameters have no gradient: {', '.join(untouched)}")
 
 
-def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
-    """Check that losses, logits and λ are float32 and finite when the model computes in bfloat16."""
+def half_precision_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
+    """Check that losses, logits and λ are float32 and finite when the model computes in bfloat16 or float16."""
     task = subject.tasks[0]
-    model = subject.model(task, precision="bfloat16")
     batch, _ = examples(task)
-    with model.computing(batch):
-        loss = model.loss(batch)["loss"]
-    loss.backward()
-    outputs = model.eval().all_exits(batch)
-    kept = [loss, outputs.logits] + ([] if outputs.exit_head is None else [outputs.exit_head])
-    require(
-        {tensor.dtype for tensor in kept} == {torch.float32},
-        f"the loss, the logits and λ have types {[str(t.dtype) for t in kept]}; allowed: float32",
-    )
-    for name, tensor in zip(("a loss", "a logit", "a λ"), kept, strict=False):
-        require(bool(tensor.isfinite().all()), f"{name} is not finite")
+    for precision in ("bfloat16", "float16"):
+        model = subject.model(task, precision=precision)
+        with model.computing(batch):
+            loss = model.loss(batch)["loss"]
+        loss.backward()
+        outputs = model.eval().all_exits(batch)
+        kept = [loss, outputs.logits] + ([] if outputs.exit_head is None else [outputs.exit_head])
+        require(
+            {tensor.dtype for tensor in kept} == {torch.float32},
+            f"in {precision}, the loss, the logits and λ have types {[str(t.dtype) for t in kept]}; allowed: float32",
+        )
+        for name, tensor in zip(("a loss", "a logit", "a λ"), kept, strict=False):
+            require(bool(tensor.isfinite().all()), f"in {precision}, {name} is not finite")
 
 
 def first_layers_alone_can_be_trained(subject: Subject) -> None:
@@ -288,7 +289,7 @@ RULES: tuple[Callable[[Subject], None], ...] = (
     evaluation_has_no_dropout,
     every_trained_parameter_is_in_one_group,
     every_trained_parameter_has_a_gradient,
-    bfloat16_keeps_logits_and_lambdas_in_float32,
+    half_precision_keeps_logits_and_lambdas_in_float32,
     first_layers_alone_can_be_trained,
     heads_read_what_pooling_says,
 )

@@ -140,7 +140,7 @@ def test_without_data_a_benchmark_says_so_and_leaves_its_results_alone(tmp_path,
 @pytest.mark.parametrize("has_all", [True, False])
 def test_tensorfloat32_is_measured_where_the_device_has_it(has_all, monkeypatch):
     monkeypatch.setattr(precision, "has_tensorfloat32", lambda device: has_all)
-    assert precision.precisions() == ["float32", *["tensorfloat32"] * has_all, "bfloat16"]
+    assert precision.precisions() == ["float32", *["tensorfloat32"] * has_all, "bfloat16", "float16"]
 
 
 def test_a_precision_is_held_against_float32_seed_by_seed():

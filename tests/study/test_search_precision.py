@@ -81,7 +81,7 @@ def test_the_same_study_without_it_has_the_hash_and_the_file_of_before():
     assert compare_plans(plain, other) == ['protocol search_precision null -> "bfloat16"']
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "tensorfloat32"])
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "tensorfloat32"])
 def test_the_precision_of_all_trials_is_a_fact_of_their_configuration(precision):
     plain, other = resolved_from(), resolved_from("--set", f"precision={precision}")
     assert compare_plans(plain, other) == [f'precision "float32" -> "{precision}"']
@@ -113,13 +113,13 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--search-precision", "float16"], "is 'float16'; allowed: bfloat16, float32, tensorfloat32"),
+        (["--search-precision", "float64"], "is 'float64'; allowed: bfloat16, float16, float32, tensorfloat32"),
         (
             [*OPTION, "--address", "auto", "--max-gpu-hours", "1"],
             "with --search-precision their costs differ; allowed: one of",
         ),
         (["--search-precision", "tensorfloat32"], "trials of palbert/rte ask for tensorfloat32, but have no"),
-        (["--set", "precision=tensorfloat32"], "but have no GPU; allowed without a GPU: float32, bfloat16"),
+        (["--set", "precision=tensorfloat32"], "but have no GPU; allowed without a GPU: float32, bfloat16, float16"),
         (
             ["--set", "precision=tensorfloat32", "--address", "auto", "--gpus-per-trial", "0"],
             "but have no GPU; allowed",

@@ -21,7 +21,7 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Inside = Annotated[float, Meta(gt=0, lt=1)]
-Precision = Literal["float32", "tensorfloat32", "bfloat16"]  # explained in devices.py
+Precision = Literal["float32", "tensorfloat32", "bfloat16", "float16"]  # explained in devices.py
 Pooling = Literal["pooler", "first", "mean", "fresh"]  # explained in encoders/layerwise.py
 AtLeastOne = Annotated[int, Meta(ge=1, le=MOST)]
 Count = Annotated[int, Meta(ge=0, le=MOST)]

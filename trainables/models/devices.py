@@ -1,10 +1,11 @@
 """Names of devices, and the settings for the precision of matrix products.
 
-The configuration field `precision` has one of three values:
+The configuration field `precision` has one of four values:
 
     float32         IEEE float32, also in cuDNN's convolutions and recurrent layers (PyTorch's default there is TF32)
     tensorfloat32   TF32: the factors of a product are rounded to 10-bit mantissas; only on GPUs that support TF32
     bfloat16        autocast to bfloat16; operations that remain in float32 use IEEE float32
+    float16         autocast to float16, with a scaled loss (runs/optimiser.py); for GPUs without bfloat16
 
 Parameters and optimiser states are always float32. PyTorch's precision settings are global, so they are set for the
 forward pass and again for the backward pass.
@@ -25,12 +26,14 @@ from trainables.configuration import Precision
 # The precision settings of torch 2.9 and later. Reading an older setting that disagrees with them raises an error.
 _CUDNN: Any = torch.backends.cudnn  # missing from torch's type hints
 _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
+_AUTOCAST: dict[Precision, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @contextmanager
 def forward_precision(precision: Precision, device: torch.device) -> Iterator[None]:
     """Set the precision of the forward pass."""
-    with backward_precision(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+    kind = _AUTOCAST.get(precision)
+    with backward_precision(precision), torch.autocast(device.type, kind, enabled=kind is not None):
         yield
 
 
@@ -56,8 +59,8 @@ def check_precision(precision: Precision, device: torch.device) -> None:
     """
     if precision == "tensorfloat32" and not has_tensorfloat32(device):
         raise ValueError(
-            f"precision is tensorfloat32, which {device} does not support; allowed: float32 or bfloat16, or a GPU "
-            "with TF32 (NVIDIA Ampere or later)"
+            f"precision is tensorfloat32, which {device} does not support; allowed: float32, bfloat16 or float16, or a "
+            "GPU with TF32 (NVIDIA Ampere or later)"
         )
 
 

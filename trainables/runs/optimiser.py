@@ -1,4 +1,4 @@
-"""Training steps: optimiser, learning rate, clipping, gradient accumulation, and the checks on the loss."""
+"""Training steps: optimiser, learning rate, clipping, gradient accumulation, loss scaling, and checks on the loss."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from trainables.data.examples import Examples
 from trainables.models.early_exit import EarlyExitModel, is_decayed
 from trainables.runs.trial import OutOfMemory, TrainingError
 
+SMALLEST_SCALE = 1e-4  # as fairseq's --min-loss-scale
+
 
 class Optimiser:
-    """An optimiser with a learning-rate schedule and gradient clipping.
+    """An optimiser with a learning-rate schedule, gradient clipping and, in float16, loss scaling.
 
     AdamW with a constant learning rate and without weight decay is the same as PALBERT's Adam.
+
+    In float16, small gradients would become 0, so losses are multiplied by a scale and gradients divided by it. If a
+    gradient overflows, the step changes no parameter and the scale is halved (`torch.amp.GradScaler`). Such a step
+    counts as a step of training, but does not advance the schedule, as in the Trainer of transformers.
     """
 
     def __init__(
@@ -47,33 +53,54 @@ class Optimiser:
         self._config = config
         self._optimizer = _make_optimizer(kind, groups, config.learning_rate, betas, config.adam_epsilon)
         self._schedule = _make_schedule(self._optimizer, config, num_steps, warmup_steps)
+        device = next(model.parameters()).device
+        self._scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "float16")
+        self._skipped = 0  # steps that changed no parameter, because a gradient overflowed
 
     @property
     def steps(self) -> int:
-        """Number of steps taken so far."""
-        return self._schedule.last_epoch
+        """Number of steps taken so far, including those that were skipped in float16."""
+        return self._schedule.last_epoch + self._skipped
 
     def learning_rate_after(self, steps: int) -> float:
         """Compute the learning rate after `steps` steps, for parameter groups without the key `lr`."""
-        return self._config.learning_rate * self._schedule.lr_lambdas[0](steps)
+        return self._config.learning_rate * self._schedule.lr_lambdas[0](max(0, steps - self._skipped))
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
         """Take one step on the sum of scalar losses, and return the sum.
 
         Each loss comes from one part of a batch, and the losses must add up to the loss of the batch. The graph of a
         loss is freed before the next loss is computed.
+
+        Raises:
+            TrainingError: in float16, gradients overflow at every scale.
         """
         self._optimizer.zero_grad()
         total: Tensor | float = 0.0
         for loss in losses:
-            loss.backward()
+            self._scaler.scale(loss).backward()
             total = total + loss.detach()
         assert isinstance(total, Tensor), "a step needs at least one loss"
         if self._config.gradient_clip:
+            self._scaler.unscale_(self._optimizer)
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.gradient_clip)
-        self._optimizer.step()
-        self._schedule.step()
+        self._scaler.step(self._optimizer)
+        if self._update_scale():
+            self._schedule.step()
+        else:
+            self._skipped += 1
         return total
+
+    def _update_scale(self) -> bool:
+        """Update the scale after a step, and return whether the step changed the parameters."""
+        if not self._scaler.is_enabled():
+            return True
+        before = self._scaler.get_scale()
+        self._scaler.update()
+        scale = self._scaler.get_scale()
+        if scale < SMALLEST_SCALE:
+            raise self.diverged(f"gradients overflow in float16 even if the loss is multiplied by {scale:.1g}")
+        return scale >= before
 
     def diverged(self, what: str) -> TrainingError:
         """Create the error for diverged training, with the number of steps and the peak learning rate."""
@@ -83,13 +110,19 @@ class Optimiser:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the optimiser and of the learning-rate schedule."""
-        return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
+        """Return the state of the optimiser, of the learning-rate schedule and, in float16, of the scale."""
+        state = {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
+        if self._scaler.is_enabled():
+            state["scale"] = {**self._scaler.state_dict(), "skipped": self._skipped}
+        return state
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore the optimiser from the result of the method `state`."""
         self._optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
+        if self._scaler.is_enabled():
+            self._scaler.load_state_dict(state["scale"])
+            self._skipped = state["scale"]["skipped"]
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

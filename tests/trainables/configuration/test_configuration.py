@@ -41,8 +41,8 @@ from trainables.data.tasks import TASKS
         ("max_length", 2, "max_length is 2; allowed: a whole number >= 3"),
         (
             "precision",
-            "float16",
-            "precision is 'float16'; allowed: bfloat16, float32, tensorfloat32; did you mean bfloat16[?]",
+            "float64",
+            "precision is 'float64'; allowed: bfloat16, float16, float32, tensorfloat32; did you mean .*[?]",
         ),
     ],
 )

@@ -63,6 +63,27 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(objective, corpus, cache, 
     assert_equal_weights(weights_of(run, tmp_path / "one"), weights_of(whole, tmp_path / "two"))
 
 
+@pytest.mark.parametrize(("objective", "scale_at_first"), [("albert-mlm", 2.0**18), ("electra-rtd", 2.0**14)])
+def test_a_run_resumed_in_float16_ends_as_one_that_never_stopped(
+    objective, scale_at_first, corpus, cache, tmp_path
+) -> None:
+    spec = pretraining_spec(objective, corpus, hidden_dropout=0.1, steps=6, precision="float16")
+    whole, run = (PretrainingRun(spec, cache=cache) for _ in range(2))
+    for each in (whole, run):
+        each._optimiser._scaler._init_scale = scale_at_first  # so large that steps are skipped
+    while not whole.finished:
+        whole.run_epoch()
+    while not run.finished:
+        run.run_epoch()
+        run.save_state(tmp_path / "parts")
+        run = PretrainingRun.resume(tmp_path / "parts", spec=spec, cache=cache)
+    scale = whole._optimiser.state()["scale"]
+    assert 0 < scale["skipped"] < 6, scale
+    assert run._optimiser.state()["scale"] == scale
+    assert untimed(run.history) == untimed(whole.history) and whole.history[-1].steps == 6
+    assert_equal_weights(weights_of(run, tmp_path / "one"), weights_of(whole, tmp_path / "two"))
+
+
 def test_every_step_has_a_batch_of_its_own(corpus, cache, monkeypatch) -> None:
     steps, batch = [], PretrainingBatches.training_batch
     monkeypatch.setattr(

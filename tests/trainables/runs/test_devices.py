@@ -19,9 +19,9 @@ from trainables.runs.training import TrainingRun
 from trainables.runs.trial import Unavailable
 
 CPU = torch.device("cpu")
-SET = {"float32": ["ieee"] * 3, "tensorfloat32": ["tf32"] * 3, "bfloat16": ["ieee"] * 3}
+SET = {"float32": ["ieee"] * 3, "tensorfloat32": ["tf32"] * 3, "bfloat16": ["ieee"] * 3, "float16": ["ieee"] * 3}
 TENSORFLOAT32 = {"precision": "tensorfloat32"}
-REFUSED = r"^precision is tensorfloat32, which cpu does not support; allowed: float32 or bfloat16, or a GPU with TF32 "
+REFUSED = r"^precision is tensorfloat32, which cpu does not support; allowed: float32, bfloat16 or float16, or a GPU w"
 
 
 def settings_now() -> list[str]:
@@ -47,7 +47,8 @@ def test_a_computation_has_its_precision_and_puts_back_what_was(name):
     before = settings_now()
     with pytest.raises(KeyError), forward_precision(name, CPU):
         assert settings_now() == SET[name]
-        assert torch.is_autocast_enabled("cpu") == (name == "bfloat16")
+        assert torch.is_autocast_enabled("cpu") == (name in ("bfloat16", "float16"))
+        assert torch.is_autocast_enabled("cpu") is False or torch.get_autocast_dtype("cpu") == getattr(torch, name)
         raise KeyError
     assert settings_now() == before != SET[name]
 
@@ -99,6 +100,7 @@ def test_a_trial_does_not_claim_what_its_device_does_not_have(corpus, cache):
         PretrainingRun(pretraining_spec("mlm", corpus, **TENSORFLOAT32), cache=cache)
     check_precision("float32", CPU)
     check_precision("bfloat16", CPU)
+    check_precision("float16", CPU)
 
 
 @pytest.mark.parametrize("answer", [True, False])

@@ -20,7 +20,7 @@ from trainables.encoders.loading import load_encoder
 from trainables.runs import training
 from trainables.runs.optimiser import Optimiser, decay_groups, training_words
 from trainables.runs.training import TrainingRun
-from trainables.runs.trial import TrialSpec
+from trainables.runs.trial import TrainingError, TrialSpec
 from trainables.runs.trial_files import read_state
 
 STEPS = 5
@@ -222,6 +222,87 @@ def test_the_first_step_of_uncorrected_moments_is_larger():
     start = model_of()[0].weight
     ratio = (uncorrected[0].weight - start) / (corrected[0].weight - start)
     assert torch.allclose(ratio, torch.full_like(ratio, 0.1 / math.sqrt(0.001)), rtol=1e-3)
+
+
+# Loss scaling in float16.
+
+OVERFLOWS = [1.0, 1e38, 1.0, 1.0, 1e38, 1.0]  # factors of the losses of six steps; times the scale, 1e38 is infinite
+
+
+def train_on(model, optimiser, factors):
+    for factor in factors:
+        optimiser.step([factor * loss for loss in losses_of(model, 2)])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("gradient_clip", [0.0, 0.05])
+def test_float16_takes_the_steps_of_a_plain_loop_with_a_scaler(optimizer, gradient_clip):
+    ours, theirs = model_of(), model_of()
+    settings = {"kind": optimizer, "schedule": "linear", "warmup_steps": 1, "num_steps": 9}
+    settings |= {"gradient_clip": gradient_clip}
+    optimiser = optimiser_of(ours, 0.1, precision="float16", **settings)
+    train_on(ours, optimiser, OVERFLOWS)
+    plain, scaler = optimiser_of(theirs, 0.1, **settings)._optimizer, torch.amp.GradScaler("cpu")
+    schedule, taken = get_scheduler("linear", plain, 1, 9), 0
+    for factor in OVERFLOWS:
+        plain.zero_grad()
+        for loss in losses_of(theirs, 2):
+            scaler.scale(factor * loss).backward()
+        if gradient_clip:
+            scaler.unscale_(plain)
+            nn.utils.clip_grad_norm_(theirs.parameters(), gradient_clip)
+        scaler.step(plain)
+        scale = scaler.get_scale()
+        scaler.update()
+        if scaler.get_scale() == scale:  # as in the Trainer: a step that was skipped does not advance the schedule
+            schedule.step()
+            taken += 1
+    assert taken == 4 and optimiser.steps == 6
+    assert (
+        optimiser._schedule.last_epoch == taken and optimiser.state()["scale"]["scale"] == scaler.get_scale() == 2**14
+    )
+    assert optimiser.learning_rate_after(6) == pytest.approx(schedule.get_last_lr()[0])
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_an_overflow_in_float16_changes_no_parameter():
+    model = model_of()
+    optimiser = optimiser_of(model, 0.1, precision="float16")
+    before = copy.deepcopy(model)
+    train_on(model, optimiser, [1e38])
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
+    assert (optimiser.steps, optimiser.state()["scale"]["skipped"]) == (1, 1)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("done", [1, 2, 5])
+def test_resumed_float16_has_the_scale_and_the_skipped_steps(optimizer, done):
+    settings = {"kind": optimizer, "schedule": "linear", "num_steps": 9, "precision": "float16"}
+    model = model_of()
+    optimiser = optimiser_of(model, 0.1, **settings)
+    train_on(model, optimiser, OVERFLOWS[:done])
+    again = copy.deepcopy(model)
+    resumed = optimiser_of(again, 0.1, **settings)
+    resumed.load(copy.deepcopy(optimiser.state()))
+    train_on(model, optimiser, OVERFLOWS[done:])
+    train_on(again, resumed, OVERFLOWS[done:])
+    assert resumed.steps == optimiser.steps == 6 and resumed.state()["scale"] == optimiser.state()["scale"]
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_gradients_that_always_overflow_in_float16_end_the_training():
+    model = model_of()
+    optimiser = optimiser_of(model, 0.1, precision="float16")
+    with pytest.raises(
+        TrainingError, match=r"^gradients overflow in float16 even if the loss is multiplied by .*; try a"
+    ):
+        train_on(model, optimiser, [math.inf] * 40)
+    assert optimiser.steps < 40
+
+
+def test_other_precisions_scale_nothing_and_keep_their_state():
+    assert optimiser_of(model_of(), 0.1, precision="bfloat16").state().keys() == {"optimizer", "schedule"}
 
 
 # Embeddings that no training example uses stay out of training.

@@ -133,6 +133,27 @@ def test_resumed_in_a_new_process_equals_uninterrupted(method, resumed, cache, t
     assert_equal_weights(*best)
 
 
+@pytest.mark.parametrize("method", ["palbert", "pabee"])
+def test_resumed_in_float16_equals_uninterrupted(method, cache, tmp_path):
+    spec = spec_of(method, config={**LINEAR, "precision": "float16"})
+    whole, run = TrainingRun(spec, cache=cache), TrainingRun(spec, cache=cache)
+    for each in (whole, run):
+        each._optimiser._scaler._init_scale = 2.0**60  # so large that steps are skipped in both epochs
+        each.run_epoch()
+    run.save(tmp_path / "state")
+    torch.rand(3)
+    run = TrainingRun.resume(tmp_path / "state", cache=cache)
+    assert run.steps_done == 0 and run._optimiser.state()["scale"] == whole._optimiser.state()["scale"]
+    for each in (whole, run):
+        each.run_epoch()
+    assert untimed(run.history) == untimed(whole.history)
+    assert_equal_weights(weights_of(run, tmp_path / "one"), weights_of(whole, tmp_path / "two"))
+    scale, steps = whole._optimiser.state()["scale"], 2 * whole.steps_per_epoch
+    assert scale["skipped"] > 0 and whole._optimiser.steps == steps
+    assert whole._optimiser._schedule.last_epoch == steps - scale["skipped"]
+    assert math.isfinite(run.history[-1].train_loss)
+
+
 @pytest.mark.slow
 def test_resuming_carries_the_costs_on(resumed):
     rows = read_state(resumed["albert"][1])["history"]
