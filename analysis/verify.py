@@ -32,8 +32,11 @@ from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import WRITTEN_BY, make_tables, render_files, tabulate
 from analysis.written_by import version
-from study.facts.attestation import ROOT, list_own_methods
+from study.facts.attestation import ROOT
+from study.facts.code_history import list_own_methods
 from study.facts.events import FILE as JOURNAL
+from study.facts.plan_file import FILE as PLAN
+from study.facts.plan_file import PlanFile, require_plan
 from study.facts.record import Record
 from study.facts.registration import find_plan_source, read_plan_commit
 from study.facts.study_facts import StudyFacts, read_facts
@@ -43,12 +46,10 @@ from study.facts.study_folder import (
     compute_predictions_digest,
     predictions_file,
 )
-from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import PlanFile, require_plan
-from study.storage.addresses import is_uri, masked
+from study.storage.addresses import is_uri
 from study.storage.trial_places import DamagedModel, find_model_address, local_model
 from study.terminal.command_line import Command, argument, option
-from study.terminal.text import clock, counted, joined
+from study.terminal.text import clock, counted, joined, masked
 from trainables.configuration import Count
 from trainables.configuration.schema import Typed, to_plain
 from trainables.files.atomic_files import is_unfinished

@@ -53,9 +53,9 @@ from study.drivers.messages import Message
 from study.drivers.tune_driver import TuneDriver
 from study.facts.attestation import provenance
 from study.facts.journal import Journal
+from study.facts.plan_file import write_plan
 from study.launch import command_line, plan_file
 from study.launching.live_view import LiveView
-from study.plans.plan_file import write_plan
 from study.plans.resolved_plan import ResolvedPlan
 
 LIMIT_REPORT_MS = 2.0

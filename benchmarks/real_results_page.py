@@ -47,7 +47,7 @@ from benchmarks.real_results import DONE, KEPT, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
 from benchmarks.second_run import FILE as SECOND_RUN
 from benchmarks.second_run import describe
-from study.plans.plan_file import FILE as PLAN
+from study.facts.plan_file import FILE as PLAN
 from study.terminal.command_line import Parser, guarded
 from study.terminal.text import joined
 from trainables.configuration.schema import Typed

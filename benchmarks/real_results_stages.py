@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from study.cluster.resources import count_local_gpus
+from study.facts.plan_file import read_toml
 from study.plans.plan import Plan
-from study.plans.plan_file import read_toml
 from trainables.data.tasks import TASKS
 
 Scale = Literal["cpu", "gpu"]

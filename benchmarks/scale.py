@@ -33,12 +33,12 @@ from study.decisions.scheduler import Scheduler
 from study.facts.attestation import provenance
 from study.facts.events import FILE, Event, Report
 from study.facts.journal import Journal
+from study.facts.plan_file import write_plan
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.launch import main as study_launch
 from study.launch import plan_file
 from study.launching.opening import resolve_in
 from study.launching.options import plan_from
-from study.plans.plan_file import write_plan
 from trainables.data.tasks import find_task
 
 # 40 arms, for the journal of many trials; each of these methods has more points than a search of it takes.

@@ -34,8 +34,8 @@ from msgspec.structs import replace
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from study.decisions.proposals import Proposals
+from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm
 from trainables.models.exit_rules import LayerOutputs, apply_exit, every_patience

@@ -38,10 +38,10 @@ from study.drivers.tune_driver import TuneDriver
 from study.facts.attestation import provenance
 from study.facts.events import Report
 from study.facts.journal import Journal
+from study.facts.plan_file import write_plan
 from study.launch import command_line, plan_file, start_mirror
 from study.launching.live_view import LiveView
 from study.plans import profiles
-from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.configuration.schema import Value

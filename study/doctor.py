@@ -27,13 +27,12 @@ from study.storage.addresses import (
     check_tracking_address,
     exists,
     is_uri,
-    masked,
     read_cluster_address,
     resolve_storage_address,
     small_object,
 )
 from study.terminal.command_line import Command, option
-from study.terminal.text import counted
+from study.terminal.text import counted, masked
 from trainables.configuration import NotNegative
 from trainables.configuration.schema import Typed
 from trainables.data import glue

@@ -16,9 +16,9 @@ from typing import Annotated
 from study.decisions.progress import compute_progress
 from study.facts.events import TrialDropped
 from study.facts.journal import Journal
+from study.facts.plan_file import require_plan
 from study.facts.record import Record
 from study.launching.screen import describe_record, name_trial
-from study.plans.plan_file import require_plan
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import list_first, python
 from trainables.configuration.schema import Typed

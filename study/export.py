@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
-from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.predict import ModelChoice, choose_model
 from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model

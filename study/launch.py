@@ -30,6 +30,8 @@ from study.drivers.smoke_steps import SmokeStepsFailed
 from study.facts.attestation import Provenance, provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
+from study.facts.plan_file import FILE as PLAN
+from study.facts.plan_file import PlanFile, find_plan, format_plan, write_plan
 from study.facts.registration import find_plan_tag
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import (
@@ -56,17 +58,15 @@ from study.launching.screen import describe_retries, failures_command, name_tria
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.plans.departures import describe_departures
 from study.plans.plan import MOST_REPEATS
-from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import PlanFile, find_plan, format_plan, write_plan
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
 from study.rebuild import EXPORTS, check_places, repair_predictions, write_files
-from study.storage.addresses import join, make_writable, masked, resolve_storage_address
+from study.storage.addresses import join, make_writable, resolve_storage_address
 from study.storage.trial_places import StudyStorage, choose_storage, delete_marks
 from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
 from study.terminal.processes import is_installed
-from study.terminal.text import counted, format_markdown, list_first, print_lines, python
+from study.terminal.text import counted, format_markdown, list_first, masked, print_lines, python
 from study.winners import list_decided
 from trainables.configuration.schema import to_plain
 from trainables.configuration.spelling import resolve_name

@@ -23,6 +23,7 @@ from study.decisions.progress import compute_progress
 from study.facts import events
 from study.facts.events import EpochReported
 from study.facts.journal_copy import check_not_lost
+from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.study_facts import StudyFacts, apply_line
 from study.facts.study_folder import (
     BROWSE,
@@ -43,11 +44,10 @@ from study.mlflow_mirror.tracking import (
     reason,
     register,
 )
-from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
-from study.storage.addresses import TRACKING_HELP, check_tracking_address, masked
+from study.storage.addresses import TRACKING_HELP, check_tracking_address
 from study.terminal.command_line import Command, argument, option
 from study.terminal.processes import is_installed
-from study.terminal.text import counted, python
+from study.terminal.text import counted, masked, python
 from trainables.configuration import NotNegative
 from trainables.configuration.schema import Typed
 from trainables.files.atomic_files import write_text

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import trainables
 from study.decisions.progress import StudyProgress, compute_progress
+from study.facts.plan_file import FILE as PLAN
+from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
-from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.storage.addresses import check_new_file
 from study.storage.trial_places import keeps_model, local_model, locate_model, model_exists
 from study.terminal.command_line import Command, argument, option, read_settings

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from study.facts.plan_file import include_for, require_plan
 from study.facts.record import Record
-from study.plans.plan_file import include_for, require_plan
 from study.predict import ModelChoice, choose_model
 from study.storage.trial_places import local_model
 from study.terminal.command_line import Command, argument, option

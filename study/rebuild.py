@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from study.decisions.progress import StudyProgress, compute_progress
 from study.drivers.messages import STEPS_FILE
+from study.facts.plan_file import require_plan
 from study.facts.record import Record, format_records
 from study.facts.study_facts import TrialFacts, read_facts
 from study.facts.study_folder import (
@@ -32,7 +33,6 @@ from study.facts.study_folder import (
     compute_predictions_digest,
     predictions_file,
 )
-from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
 from study.storage.addresses import TRACKING_HELP
 from study.storage.trial_places import locate_model

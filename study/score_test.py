@@ -20,8 +20,8 @@ from typing import Annotated
 from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
+from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
-from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.predict import with_current_model_address
 from study.storage.trial_places import local_model

@@ -20,9 +20,10 @@ from rich.table import Table
 
 from study.decisions.progress import StudyProgress, compute_progress
 from study.drivers.messages import Steps, read_steps
-from study.facts.attestation import describe_code_by_launch
+from study.facts.code_history import describe_code_by_launch
 from study.facts.events import FILE
 from study.facts.lock import find_lock_holder
+from study.facts.plan_file import find_plan, require_plan
 from study.facts.record import Spent, compute_ledger
 from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
 from study.launching.forecast import remaining_seconds
@@ -38,7 +39,6 @@ from study.launching.screen import (
     failures_command,
     name_trial,
 )
-from study.plans.plan_file import find_plan, require_plan
 from study.plans.samplers import describe_select_by
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import clock, counted, print_lines, python

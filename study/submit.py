@@ -21,9 +21,9 @@ import numpy as np
 
 import trainables
 from study.decisions.progress import StudyProgress, compute_progress
+from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.predict import INFERENCE_BATCH, label_text, list_best_records, with_current_model_address
 from study.storage.addresses import check_file
 from study.storage.trial_places import local_model

@@ -21,9 +21,9 @@ from msgspec.structs import replace
 
 import search_spaces
 from study.decisions.scheduler import specify_arm
+from study.facts.plan_file import INCLUDE
 from study.launching.options import LaunchOptions, plan_from
 from study.plans.plan import Layered, format_columns
-from study.plans.plan_file import INCLUDE
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import FIRST_SEED, ResolvedPlan, describe_poolers
 from study.storage.addresses import check_new_folder

@@ -16,9 +16,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.decisions.progress import ArmProgress, StudyProgress
+from study.facts.plan_file import format_plan
 from study.facts.record import Record
 from study.plans.plan import First, Plan
-from study.plans.plan_file import format_plan
 from study.plans.ranges import is_searched
 from study.status import read_progress
 from study.terminal.command_line import Command, argument, option

@@ -32,7 +32,7 @@ from analysis.statistics.samples import PLAIN_METHOD, Place, Sample, count_colla
 from analysis.statistics.searches import find_edges
 from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
 from analysis.studies.load import Study
-from study.facts.attestation import FirstCode, describe_code
+from study.facts.code_history import FirstCode, describe_code
 from study.facts.record import Record
 from study.plans.ranges import format_setting, shorten, split_key
 from study.plans.resolved_plan import describe_poolers, describe_poolings

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 
 from analysis.studies.load import Study, confirm_trials
+from study.facts.plan_file import compare_arms, list_changes
 from study.facts.record import Record
-from study.plans.plan_file import compare_arms, list_changes
 from study.plans.ranges import find_keys, format_setting
 from study.plans.resolved_plan import Arm
 from trainables.configuration.schema import Configuration, to_plain

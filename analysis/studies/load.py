@@ -11,12 +11,12 @@ from pathlib import Path
 
 from study.decisions.progress import compute_progress
 from study.facts.events import FILE as JOURNAL
+from study.facts.plan_file import FILE, PlanFile, list_changes, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import JournalDigest, compute_journal_digest
 from study.facts.winner import choose_winner
 from study.plans.plan import Plan
-from study.plans.plan_file import FILE, PlanFile, list_changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol, list_confirm_seeds
 from trainables.configuration.schema import to_plain
 from trainables.data.metrics import score

@@ -11,8 +11,8 @@ from importlib.abc import ExecutionLoader
 from pathlib import Path
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
-from study.storage.addresses import masked
 from study.storage.trial_places import NotShared
+from study.terminal.text import masked
 from trainables.files.atomic_files import FULL, DiskFull
 from trainables.files.method_files import format_error, is_missing_beside
 from trainables.files.sources import Unusable

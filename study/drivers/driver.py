@@ -36,7 +36,7 @@ from study.drivers.workers_log import shorten_log
 from study.facts.events import Failure
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import WORKERS_LOG, compute_predictions_digest, predictions_file
-from study.storage.addresses import is_uri, masked
+from study.storage.addresses import is_uri
 from study.storage.trial_places import (
     PREDICTIONS,
     OutcomeGone,
@@ -49,7 +49,7 @@ from study.storage.trial_places import (
     trial_address,
 )
 from study.terminal.signals import handle_signals
-from study.terminal.text import clock, counted
+from study.terminal.text import clock, counted, masked
 from trainables.files.atomic_files import DiskFull
 from trainables.files.method_files import included
 from trainables.runs.trial import TrialSpec

@@ -97,8 +97,9 @@ def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
 
 def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) -> bool:
     launches = {number for trial in arm.facts.trials for number in trial.trained_in}
-    now, began = code_of_method(code, arm.arm.method), [progress.facts.launches[number].began for number in launches]
-    return any(code_of_method(launch, arm.arm.method) == now for launch in began)
+    now = code_of_method(code, arm.arm.method)
+    codes = [progress.facts.launches[number].began.code for number in launches]
+    return any(code_of_method(earlier, arm.arm.method) == now for earlier in codes)
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:

@@ -1,4 +1,4 @@
-"""Describes and compares the code and data that launches, workers and trials used."""
+"""Describes and compares the code and data of a process."""
 
 from __future__ import annotations
 
@@ -7,27 +7,18 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from study.plans.resolved_plan import digest
-from study.terminal.text import counted
 from trainables import base_method
 from trainables.configuration.schema import Typed, to_plain
 from trainables.files.method_files import included
 from trainables.runs.trial import Content
-
-if TYPE_CHECKING:
-    from study.drivers.messages import SmokeReport
-    from study.facts.events import LaunchBegan
-    from study.facts.study_facts import StudyFacts, TrialFacts
 
 _TITLES = {
     "data_fingerprint": "data",
@@ -36,13 +27,24 @@ _TITLES = {
     "backbone_digest": "backbone files",
     "tokenizer_fingerprint": "tokenizer",
 }
-_SHOWN_DIGITS = 12  # of a commit or a digest
 _DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of an arm has reported them
 
 DISTRIBUTIONS = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy", "msgspec")
 TRAINS = ("trainables",)  # our packages whose code affects a trial's results
 ENGINE = ("search_spaces", "study")  # our packages that only choose trials; plan and journal record the choices
 ROOT = Path(__file__).parents[2]
+
+
+class HasCode(Protocol):
+    """What records the code that ran."""
+
+    @property
+    def code_digest(self) -> str:
+        """The digest of the training code."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of Python and of the installed packages."""
 
 
 class Provenance(Typed, frozen=True, kw_only=True):
@@ -54,12 +56,12 @@ class Provenance(Typed, frozen=True, kw_only=True):
     included: Mapping[str, str] = {}  # method of an included folder -> digest of its files
 
 
-def code_of_method(code: Provenance | LaunchBegan, method: str) -> Provenance:
+def code_of_method(code: Provenance, method: str) -> Provenance:
     """Return the code and package versions that train one method.
 
     The code digest of a user's own method also covers the files of the method.
     """
-    files = (code.included or {}).get(base_method(method))
+    files = code.included.get(base_method(method))
     sources = code.code_digest if files is None else digest([code.code_digest, files])
     return Provenance(versions=code.versions, git_commit=code.git_commit, code_digest=sources)
 
@@ -120,14 +122,7 @@ def compute_code_digest(folders: Iterable[Path]) -> str:
     return sha256.hexdigest()[:16]
 
 
-def list_own_methods(facts: StudyFacts) -> set[str]:
-    """List the methods and variants of a study that came from an included folder."""
-    included = {method for launch in facts.launches.values() for method in launch.began.included or {}}
-    methods = {trial.arm.method for trial in facts.trials.values()}
-    return {method for method in methods if base_method(method) in included}
-
-
-def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
+def join_code(method: str, launches: Iterable[Provenance]) -> Provenance:
     """Combine the code and versions of several launches that trained a method.
 
     Different values are joined as `OLD, NEW`. Each value appears once.
@@ -166,7 +161,7 @@ def list_contradictions(attested: Attestation, expected: Attestation) -> list[st
     return differences + list_other_code(attested, expected)
 
 
-def list_other_code(code: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
+def list_other_code(code: HasCode, wanted: HasCode) -> list[str]:
     """List the differences in code and package versions. Packages that only one argument has are ignored."""
     packages = [name for name in code.versions if name in wanted.versions]
     values = [("code", code.code_digest, wanted.code_digest)]
@@ -176,62 +171,3 @@ def list_other_code(code: Attestation | Provenance | SmokeReport, wanted: Attest
 
 def _release(version: str) -> str:
     return version.partition("+")[0]
-
-
-class FirstCode:
-    """The code of the first launch that trained a trial of a study.
-
-    The files of a user's own method are those of the first launch that trained this method.
-    """
-
-    def __init__(self, facts: StudyFacts) -> None:
-        """Find the first code in the state of a study."""
-        self._launches = {number: launch.began for number, launch in facts.launches.items()}
-        trials = facts.trials.values()
-        trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)
-        # None if no trial has run an epoch. Launches without an epoch are skipped: they produced no numbers.
-        self.launch = self._launches[trained[0][0]] if trained else None
-        self._files: dict[str, str | None] = {}  # method -> digest of its files; None for the package's methods
-        for number, method in trained:
-            self._files.setdefault(method, (self._launches[number].included or {}).get(method))
-
-    def list_others(self, trial: TrialFacts) -> list[str]:
-        """List how the code that trained the trial differs from the first code."""
-        differences = [self._describe_difference(trial, self._launches[number]) for number in trial.trained_in]
-        return list(dict.fromkeys(filter(None, differences)))
-
-    def _describe_difference(self, trial: TrialFacts, launch: LaunchBegan) -> str:
-        """Describe how the code of a launch differs from the first code; "" if there is no difference."""
-        assert self.launch is not None, "the trial was trained"
-        method, differences = base_method(trial.arm.method), list[str]()
-        if launch.code_digest != self.launch.code_digest:
-            is_commit_the_same = launch.git_commit == self.launch.git_commit
-            differences.append(_format_digest(launch) if is_commit_the_same else describe_code(launch))
-        if (files := (launch.included or {}).get(method)) != self._files[method]:
-            differences.append(f"the method's own files {(files or 'none')[:_SHOWN_DIGITS]}")
-        return ", ".join(differences)
-
-
-def describe_code(launch: LaunchBegan) -> str:
-    """Format the git commit and the code digest of a launch, both shortened. An unknown commit is omitted."""
-    if launch.git_commit is None:
-        return _format_digest(launch)
-    commit, _, changed = launch.git_commit.partition("-")
-    return f"commit {commit[:_SHOWN_DIGITS]}{'-' * bool(changed)}{changed}, {_format_digest(launch)}"
-
-
-def describe_code_by_launch(facts: StudyFacts) -> list[str]:
-    """List the code of all launches that trained a trial. Successive launches with the same code share one line."""
-    trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
-    began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
-    for _, launches in groupby(began, attrgetter("format", "git_commit", "code_digest", "versions")):
-        first, *others = launches
-        title = f"launches {first.launch} to {others[-1].launch}" if others else f"launch {first.launch}"
-        trials = counted(sum(trained[launch.launch] for launch in (first, *others)), "trial")
-        versions = ", ".join(f"{name} {version[:_SHOWN_DIGITS]}" for name, version in first.versions.items())
-        lines.append(f"{title} ({trials}): {describe_code(first)}, {versions}; format {first.format}")
-    return lines
-
-
-def _format_digest(launch: LaunchBegan) -> str:
-    return f"sources {launch.code_digest[:_SHOWN_DIGITS]}"

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from study.facts.attestation import Attestation
+from study.facts.attestation import Attestation, Provenance
 from study.facts.record import Phase, Status
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative
@@ -77,6 +77,14 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     folder: str | None = None  # path of the study's folder, from which a copy of the study differs; None: no area
     plan: ResolvedPlan  # includes what earlier launches requested
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
+
+    @property
+    def code(self) -> Provenance:
+        """The code and package versions of the launch."""
+        included = self.included or {}
+        return Provenance(
+            versions=self.versions, git_commit=self.git_commit, code_digest=self.code_digest, included=included
+        )
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):

@@ -392,7 +392,7 @@ class StudyFacts:
         numbers = tuple(trial.trained_in) or (self.launch_number,)
         if (trial.started.arm, numbers) not in self._shared:
             assert self.plan is not None, "no trial starts before a launch"
-            code = join_code(trial.arm.method, [self.launches[number].began for number in numbers])
+            code = join_code(trial.arm.method, [self.launches[number].began.code for number in numbers])
             pinned = ("backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
             facts = _copy_fields(trial.arm, "method", "task", "repeat", *pinned)
             facts |= _copy_fields(code, "versions", "git_commit", "code_digest")

@@ -13,10 +13,7 @@ import search_spaces
 import trainables
 from study.cluster.resources import count_local_gpus
 from study.decisions.progress import StudyProgress
-from study.facts.study_facts import StudyFacts, read_facts
-from study.launching.options import OUT, LaunchOptions, plan_from, read_settings
-from study.plans.plan import Plan
-from study.plans.plan_file import (
+from study.facts.plan_file import (
     PlanFile,
     blame_plan_file,
     compare_plans,
@@ -26,6 +23,9 @@ from study.plans.plan_file import (
     mismatch_error,
     require_plan,
 )
+from study.facts.study_facts import StudyFacts, read_facts
+from study.launching.options import OUT, LaunchOptions, plan_from, read_settings
+from study.plans.plan import Plan
 from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan, describe_poolers, describe_poolings, digest, format_file_name
 from study.terminal.text import list_first

@@ -15,9 +15,9 @@ import trainables
 from search_spaces import resolve_method
 from study.cluster.resources import count_local_gpus
 from study.drivers.driver import IDLE_HOURS
+from study.facts.plan_file import INCLUDE, include_folder, read_toml
 from study.plans import profiles
 from study.plans.plan import ATTENTION, EarlyStopping, Plan, SearchRepeats
-from study.plans.plan_file import INCLUDE, include_folder, read_toml
 from study.plans.ranges import (
     FORMS,
     Choices,

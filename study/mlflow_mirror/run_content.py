@@ -16,11 +16,11 @@ from statistics import median
 from types import MappingProxyType
 
 from study.decisions.progress import ArmProgress, compute_progress
-from study.facts.attestation import FirstCode
+from study.facts.code_history import FirstCode
 from study.facts.events import EpochReported
+from study.facts.plan_file import PlanFile
 from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.plans.plan_file import PlanFile
 from trainables.configuration.schema import to_plain
 
 NOTE_ERROR_CHARACTERS = 500  # an error's first line may contain a whole tensor

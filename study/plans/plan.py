@@ -62,7 +62,7 @@ def _kept(earlier: T | UnsetType, later: T | UnsetType) -> T | UnsetType:
 
 # The mark of a field is the rule for changing the field when a study is extended. A mark that is a function merges the
 # earlier and the later value. Fields without a mark affect scores: they may change only if every arm with trials keeps
-# its facts (`study.plans.plan_file.compare_plans`).
+# its facts (`study.facts.plan_file.compare_plans`).
 Joined = Annotated[T, _union]  # always keeps the earlier entries
 Growing = Annotated[T, _most]  # never shrinks; None is the largest value
 Remembered = Annotated[T, _kept]  # keeps the earlier value if the later command leaves it out

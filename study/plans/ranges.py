@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainables.configuration.schema import Typed, Value, from_plain
+from trainables.configuration.schema import Typed, Value, from_plain, read_value
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 FORMS = "LOW..HIGH, LOW..HIGH:log, A,B,C"
 NONE = "none"  # stands for null, which TOML lacks
 _LOG = ":log"
-_OF_NUMBERS = "0123456789.eE+-_"
 
 
 class Interval(Typed, frozen=True, kw_only=True):
@@ -106,22 +105,6 @@ def merge_settings(fixed: Mapping[str, Value], searched: Mapping[str, Choices | 
     if repeated := fixed.keys() & searched.keys():
         raise ValueError(f"{min(repeated)} is both set and searched; allowed: only one of the two")
     return {**fixed, **searched}
-
-
-def read_value(text: str) -> Value:
-    """Parse the text as a number or other JSON; if that fails, return the text itself."""
-    is_number = text.strip(_OF_NUMBERS) == ""
-    try:
-        if text.lstrip("+-").isdigit():
-            return int(text)  # not as a float, which would round large seeds
-        value: Value = float(text) if is_number else json.loads(text)
-    except ValueError:
-        return text
-    if is_number and isinstance(value, float):
-        if not math.isfinite(value):
-            return text
-        return int(value) if value.is_integer() else value  # 1e3 becomes 1000; the field's type converts it later
-    return value
 
 
 def read_searched(text: str) -> Choices | Interval:

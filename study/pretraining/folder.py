@@ -40,10 +40,9 @@ from study.mlflow_mirror.run_content import Point, Run, to_milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
 from study.plans.pretrained_backbone import Epoch, PretrainingFile, read_pretraining, write_pretraining
 from study.plans.resolved_plan import digest
-from study.storage.addresses import masked
 from study.terminal.output import can_redraw, console_on
 from study.terminal.processes import STOP_SIGNALS
-from study.terminal.text import clock, print_lines
+from study.terminal.text import clock, masked, print_lines
 from trainables.configuration.schema import Typed, to_plain
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.files.sources import cache_folder

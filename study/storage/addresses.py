@@ -7,7 +7,6 @@ a folder that every node sees, or a URI (s3://bucket/path).
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from study.terminal.processes import is_installed
+from study.terminal.text import SECRET_PARAMETER, masked
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -26,19 +26,7 @@ PARAMETERS = {
     "gs": ("endpoint_override", "retry_limit_seconds", "scheme"),
     "s3": ("endpoint_override", "region", "scheme"),
 }
-# Parameters of a URI that hold a secret: names that contain one of _PARTS, or are one of _WHOLE.
-_PARTS = r"pass|pwd|secret|token|credential|(?:access|api|account|shared)[_-]?key|signature"
-_WHOLE = r"key|sig|pw|auth"
-_NAME = rf"(?:[^=&;\s]*(?:{_PARTS})[^=&;\s]*|{_WHOLE})"
-_PARAMETER = re.compile(rf"([?&;]{_NAME}=)[^&;\s'\"]+", re.IGNORECASE)
-_USER = re.compile(r"(\w://[^/?#\s:@]*):[^\s'\"]*@")  # to the last "@": a password may contain one
-_TOKEN = re.compile(r"(\bhttps?://)[^/?#\s:@]+@", re.IGNORECASE)  # a user without a password may be a token
 _CLUSTER_ALLOWED = "auto, HOST:PORT, ray://HOST:PORT"
-
-
-def masked(text: str) -> str:
-    """Hide passwords, tokens and other secrets in the URIs of a text."""
-    return _PARAMETER.sub(r"\1***", _TOKEN.sub(r"\1***@", _USER.sub(r"\1:***@", text)))
 
 
 # ---- a Ray cluster: `--address`, or else RAY_ADDRESS, or else this machine
@@ -136,7 +124,7 @@ def check_tracking_address(text: str) -> str:
     _, host, path, query, _ = urlsplit(text)
     user = (host + path).rpartition("@")[0] if "@" in host + path and scheme != "sqlite" else ""
     is_token = bool(user) and scheme in ("http", "https")  # for a web server, a user alone is a token
-    has_secret = _PARAMETER.search(f"?{unquote(query)}")  # also inside another parameter's value
+    has_secret = SECRET_PARAMETER.search(f"?{unquote(query)}")  # also inside another parameter's value
     if ":" in user or is_token or has_secret:
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it; {_TRACKING_CREDENTIALS}")
     place = host.rpartition("@")[2]

@@ -32,11 +32,9 @@ from msgspec.structs import FieldInfo, fields
 
 import trainables
 from study.plans.plan import NAMES_IN_REPOSITORIES, PATIENCE_ADVICE
-from study.plans.ranges import read_value
-from study.storage.addresses import masked
 from study.terminal.processes import CONSOLE, PACKAGES, STOP_SIGNALS, check_not_shadowed
-from study.terminal.text import print_lines, wrap_line
-from trainables.configuration.schema import Typed, Value, from_plain
+from study.terminal.text import masked, print_lines, wrap_line
+from trainables.configuration.schema import Typed, Value, from_plain, read_value
 from trainables.configuration.spelling import suggest_nearest
 from trainables.files.atomic_files import FULL, DiskFull
 from trainables.pretraining import objectives

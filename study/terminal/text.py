@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TextIO
 
+# Parameters of a URI that hold a secret: names that contain one of _PARTS, or are one of _WHOLE.
+_PARTS = r"pass|pwd|secret|token|credential|(?:access|api|account|shared)[_-]?key|signature"
+_WHOLE = r"key|sig|pw|auth"
+_NAME = rf"(?:[^=&;\s]*(?:{_PARTS})[^=&;\s]*|{_WHOLE})"
+SECRET_PARAMETER = re.compile(rf"([?&;]{_NAME}=)[^&;\s'\"]+", re.IGNORECASE)
+_USER = re.compile(r"(\w://[^/?#\s:@]*):[^\s'\"]*@")  # to the last "@": a password may contain one
+_TOKEN = re.compile(r"(\bhttps?://)[^/?#\s:@]+@", re.IGNORECASE)  # a user without a password may be a token
 _TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue \S+")  # commands, and text in backticks
 
 
@@ -123,3 +130,8 @@ def python() -> str:
     """Return the path of the Python interpreter for printed commands."""
     path = os.path.relpath(sys.executable)
     return sys.executable if path.startswith("..") else path
+
+
+def masked(text: str) -> str:
+    """Hide passwords, tokens and other secrets in the URIs of a text."""
+    return SECRET_PARAMETER.sub(r"\1***", _TOKEN.sub(r"\1***@", _USER.sub(r"\1:***@", text)))

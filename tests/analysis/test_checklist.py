@@ -15,7 +15,7 @@ from analysis.layouts.evidence import Evidence
 from analysis.layouts.table import Entry, Table
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
-from study.plans.plan_file import require_plan, write_plan
+from study.facts.plan_file import require_plan, write_plan
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import LICENCES, TASKS
 from trainables.encoders.backbones import find_licence

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from analysis.verify import verify
 from study import status
+from study.facts.plan_file import require_plan
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
-from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import ResolvedPlan
 
 pytestmark = pytest.mark.slow

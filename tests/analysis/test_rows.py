@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from analysis.studies.cells import make_rows
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTablesError, write_tables
+from study.facts.plan_file import require_plan
 from study.plans.plan import First
-from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Range
 
 SCORES = [0.72, 0.725, 0.73, 0.74, 0.69]

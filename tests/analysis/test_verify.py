@@ -17,10 +17,10 @@ from analysis.report import write_report
 from analysis.tables import write_tables
 from analysis.verify import main, verify
 from study.facts.events import FILE, EpochReported, LaunchBegan, read_events
+from study.facts.plan_file import require_plan, write_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_journal_digest, predictions_file
-from study.plans.plan_file import require_plan, write_plan
 from study.plans.resolved_plan import digest
 
 

@@ -16,10 +16,10 @@ from helpers.made_studies import scores_of, store_predictions
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
+from study.facts.plan_file import require_plan, write_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
-from study.plans.plan_file import require_plan, write_plan
 
 Line = dict[str, Any]
 

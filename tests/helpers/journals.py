@@ -29,10 +29,10 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.journal import Journal
+from study.facts.plan_file import read_plan
 from study.facts.record import Phase, Record, Status
 from study.facts.study_facts import StudyFacts
 from study.plans.plan import Plan
-from study.plans.plan_file import read_plan
 from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import EpochRow, Latency, Outcome, Reported

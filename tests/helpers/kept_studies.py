@@ -21,8 +21,8 @@ from helpers.launches import WITHOUT_RAY
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 from study.facts.events import FILE, FORMAT, Event
+from study.facts.plan_file import PlanFile
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import PlanFile
 
 FORMATS = ROOT / "tests" / "study" / "formats"
 STUDY = ["--method", "palbert", "--task", "rte", "--profile", "mini", "--samples", "2", "--seeds", "2", "--epochs", "2"]

@@ -30,8 +30,8 @@ from ray.cluster_utils import Cluster
 
 from study.decisions import asha
 from study.facts.events import AshaDecided, EpochReported, TrialStarted, read_events
+from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import require_plan
 
 EPOCHS = 300  # that a study of the long form reports at least
 

@@ -24,9 +24,9 @@ from study.drivers.driver import end_trial
 from study.facts.attestation import Provenance
 from study.facts.events import Report
 from study.facts.journal import Journal
+from study.facts.plan_file import PlanFile, write_plan
 from study.facts.study_facts import TrialFacts
 from study.plans import profiles
-from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Pretraining, ResolvedPlan
 from trainables.configuration.schema import to_plain

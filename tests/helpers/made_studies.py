@@ -16,11 +16,11 @@ from analysis.layouts.evidence import Evidence, gather
 from analysis.studies.cells import Row, make_rows
 from analysis.studies.load import load_study
 from study.facts.events import FILE
+from study.facts.plan_file import PlanFile, write_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.plans.plan import EarlyStopping, Plan
-from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan, digest, list_confirm_seeds
 from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score

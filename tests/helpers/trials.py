@@ -15,8 +15,8 @@ from study.decisions.scheduler import specify_trial
 from study.drivers.messages import News, Steps
 from study.facts.attestation import Attestation, code_of_method, provenance
 from study.facts.events import EpochReported, read_events
+from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import require_plan
 from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import backbone_fingerprint

@@ -19,7 +19,7 @@ from benchmarks import (
 )
 from benchmarks.random_texts import random_examples
 from study.facts.journal import Journal
-from study.plans.plan_file import require_plan
+from study.facts.plan_file import require_plan
 
 
 def test_busy_is_the_share_of_four_slots():

@@ -34,7 +34,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.storage.addresses",
     "study.storage.trial_places",
     "study.plans.plan",
-    "study.plans.plan_file",
+    "study.facts.plan_file",
     "study.plans.ranges",
     "study.plans.resolved_plan",
     "study.plans.samplers",

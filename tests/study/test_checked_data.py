@@ -14,12 +14,12 @@ from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.events import TrialStarted
 from study.facts.journal import Journal
+from study.facts.plan_file import write_plan
 from study.launch import plan_file
 from study.launching import options as launch_options
 from study.launching.opening import prepare
 from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
-from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
 
 

@@ -10,11 +10,11 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch
+from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import read_facts
 from study.launch import extensions
 from study.launching.opening import find_launched_arms, list_plan_notes, open_study, prepare
 from study.launching.options import LaunchOptions, plan_from
-from study.plans.plan_file import compare_plans, require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 

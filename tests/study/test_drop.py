@@ -17,10 +17,10 @@ from analysis.studies.load import load_study
 from study import drop
 from study.decisions.progress import compute_progress
 from study.facts.journal import Journal
+from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from study.launching.screen import arms_table
 from study.mlflow_mirror.run_content import StudyRuns
-from study.plans.plan_file import require_plan
 from study.terminal.text import points
 
 PLAN = mini_plan(methods=("albert",), tasks=("rte",), samples=3, seeds=3)

@@ -11,12 +11,12 @@ from study.decisions.progress import compute_progress
 from study.facts.attestation import Provenance
 from study.facts.events import read_events
 from study.facts.journal_copy import COPY
+from study.facts.plan_file import require_plan, write_plan
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
 from study.launch import main as study_launch
 from study.launch import run_study
 from study.launching.opening import prepare
-from study.plans.plan_file import require_plan, write_plan
 from study.rebuild import EXPORTS, OPTUNA, write_files
 from study.winners import BEST
 

@@ -11,9 +11,9 @@ from helpers.simulation import Simulation
 
 from study import launch
 from study.decisions.progress import compute_progress
+from study.facts.plan_file import format_plan, read_toml, require_plan
 from study.facts.study_facts import read_facts
 from study.launching import opening as opened_study
-from study.plans.plan_file import format_plan, read_toml, require_plan
 from study.plans.resolution import explain, resolve
 from study.plans.resolved_plan import ResolvedPlan
 

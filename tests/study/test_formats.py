@@ -18,9 +18,9 @@ from analysis.tables import make_tables
 from study import status
 from study.facts import events
 from study.facts.events import LaunchBegan, Step, read_events
+from study.facts.plan_file import read_plan, require_plan
 from study.facts.study_facts import read_facts
 from study.launch import main
-from study.plans.plan_file import read_plan, require_plan
 from study.plans.resolved_plan import digest
 
 NUMBERS = range(events.FIRST_FORMAT, events.FORMAT + 1)

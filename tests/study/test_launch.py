@@ -15,13 +15,13 @@ import search_spaces.albert
 from study import launch
 from study.cluster.resources import count_local_gpus
 from study.facts.events import read_events
+from study.facts.plan_file import find_plan, require_plan, write_plan
 from study.launch import plan_file, run_study
 from study.launching import opening as opened_study
 from study.launching import options as launch_options
 from study.launching.opening import resolve_in
 from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
-from study.plans.plan_file import find_plan, require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.encoders import backbones

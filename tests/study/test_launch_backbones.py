@@ -13,11 +13,11 @@ from safetensors.numpy import load_file, save
 from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
+from study.facts.plan_file import write_plan
 from study.launch import plan_file
 from study.launching import options as launch_options
 from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
-from study.plans.plan_file import write_plan
 from study.plans.pretrained_backbone import read_finished_pretraining
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan

@@ -22,8 +22,8 @@ import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
 from study.facts.attestation import code_of_method, provenance
+from study.facts.plan_file import require_plan, write_plan
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import require_plan, write_plan
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.files import method_files

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from analysis import tables, verify
 from analysis.studies.load import load_study
 from study import export, launch, predict, rebuild, status, submit
+from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import require_plan
 from trainables.configuration.schema import from_json
 from trainables.data.own_tasks import read_tasks
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS

@@ -20,10 +20,10 @@ from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
+from study.facts.plan_file import compare_plans, require_plan, write_plan
 from study.launching.options import plan_from
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
-from study.plans.plan_file import compare_plans, require_plan, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration.schema import to_plain

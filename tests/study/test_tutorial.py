@@ -13,8 +13,8 @@ import pytest
 from helpers.glue_folders import write_glue
 from helpers.places import PATIENCE_SECONDS, ROOT
 
+from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import require_plan
 
 COMMANDS = re.findall(
     r"^\.venv/bin/.*$",

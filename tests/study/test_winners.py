@@ -9,8 +9,8 @@ from helpers.launched_studies import launch, launched_study, mini_plan
 from study import winners
 from study.decisions.progress import compute_progress
 from study.facts.journal_copy import COPY
+from study.facts.plan_file import read_toml
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import read_toml
 from study.plans.ranges import Interval, is_searched
 from study.plans.resolution import resolve
 

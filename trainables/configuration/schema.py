@@ -6,6 +6,8 @@ processes and users pass through this module. The module does not import torch.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ from msgspec import inspect
 from trainables.configuration.spelling import suggest_nearest
 
 T = TypeVar("T")
+_OF_NUMBERS = "0123456789.eE+-_"
 MOST = 10**9  # upper bound of all counts
 
 Value = bool | int | float | str | None  # value of a configuration field
@@ -69,6 +72,22 @@ class Reader:
                 raise ValueError(f"{where}: {fault}, which is not a character; allowed: whole characters") from None
             start = line[:60].decode(errors="replace").rstrip()
             raise ValueError(f"{where}: the text is not a JSON object: {start!r}") from None
+
+
+def read_value(text: str) -> Value:
+    """Parse the text as a number or other JSON; if that fails, return the text itself."""
+    is_number = text.strip(_OF_NUMBERS) == ""
+    try:
+        if text.lstrip("+-").isdigit():
+            return int(text)  # not as a float, which would round large seeds
+        value: Value = float(text) if is_number else json.loads(text)
+    except ValueError:
+        return text
+    if is_number and isinstance(value, float):
+        if not math.isfinite(value):
+            return text
+        return int(value) if value.is_integer() else value  # 1e3 becomes 1000; the field's type converts it later
+    return value
 
 
 def to_plain(value: Any) -> Any:

@@ -41,15 +41,14 @@ from trainables.encoders.backbones import (
     reserved_positions,
 )
 from trainables.encoders.blocks import Stem, check_blocks
-from trainables.encoders.layerwise import LayerwiseEncoder, layerwise, one_kernel_gelu
+from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention
 from trainables.encoders.sharebert import ShareBertConfig
 from trainables.files.sources import Unusable
-from trainables.pretraining.configuration import PretrainingConfig
 
 if TYPE_CHECKING:
-    from trainables.pretraining.models import PretrainingModel
+    pass
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
@@ -70,8 +69,8 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     if backbone in MINI_BACKBONES:
         model = mini_model(find_family(backbone), vocab_size, config)
     else:
-        model = _load_model(backbone, config)
-    _check_size(backbone, model.config, config, vocab_size)
+        model = load_model(backbone, config)
+    check_size(backbone, model.config, config, vocab_size)
     check_attention(backbone, config)
     check_pooling(backbone, config)
     model = with_attention(model, config)
@@ -146,7 +145,7 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
+def load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
     """Load the `transformers` configuration of a backbone that is not tiny, with the dropout of `config`."""
     if backbone in PUBLISHED_SIZES:
         sizes = PUBLISHED_SIZES[backbone]
@@ -163,9 +162,9 @@ def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfi
     return model_config
 
 
-def _load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
+def load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
     """Load the model of a backbone that is not tiny, with pretrained or random weights."""
-    model_config = _load_configuration(backbone, config)
+    model_config = load_configuration(backbone, config)
     options: dict[str, Any] = family_options(model_config.model_type)
     if is_untrained(backbone):
         return AutoModel.from_config(model_config, **options)
@@ -183,7 +182,8 @@ def _load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
     return model
 
 
-def _check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig, vocab_size: int) -> None:
+def check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig, vocab_size: int) -> None:
+    """Raise Unusable if the backbone has too few positions or embeddings."""
     positions = encoder.max_position_embeddings - reserved_positions(encoder.model_type, encoder.pad_token_id)
     if config.max_length > positions:
         raise Unusable(f"max_length is {config.max_length}; backbone {backbone} has {positions} positions")
@@ -191,43 +191,6 @@ def _check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig,
         raise Unusable(
             f"the tokenizer has {vocab_size} tokens; backbone {backbone} has {encoder.vocab_size} embeddings"
         )
-
-
-# ---- the start of a pretraining
-
-
-def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_size: int) -> PreTrainedConfig:
-    """Load the `transformers` configuration of a backbone's encoder, with the dropout of `config`.
-
-    Args:
-        vocab_size: number of the tokenizer's tokens.
-
-    Raises:
-        ValueError: if the backbone does not exist, has too few positions or embeddings, or does not support the
-            configured attention.
-    """
-    if backbone in MINI_BACKBONES:
-        with torch.device("meta"):
-            encoder = mini_model(find_family(backbone), vocab_size, config).config
-    else:
-        encoder = _load_configuration(backbone, config)
-    encoder.classifier_dropout_prob = config.classifier_dropout  # the name that ALBERT uses
-    _check_size(backbone, encoder, config, vocab_size)
-    check_attention(backbone, config)
-    return encoder
-
-
-def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load a pretrained backbone's weights into `model.kept`, and use the configured attention in every encoder."""
-    kept: Any = model.kept.base_model
-    if not is_untrained(backbone):
-        weights = _load_model(backbone, config).state_dict()
-        kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # the kept encoder may lack a pooler
-    for part in model.children():
-        if isinstance(part, PreTrainedModel):
-            one_kernel_gelu(with_attention(part, config))
-    if pretrained_convolution(backbone) is not None:
-        load_convolutions(kept, *hub_revision(backbone))
 
 
 @contextlib.contextmanager

@@ -12,10 +12,23 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import AlbertForPreTraining, PreTrainedModel
+from transformers import AlbertForPreTraining, PreTrainedConfig, PreTrainedModel
 
+from trainables.encoders.backbones import (
+    MINI_BACKBONES,
+    check_attention,
+    find_family,
+    hub_revision,
+    is_untrained,
+    pretrained_convolution,
+)
+from trainables.encoders.layerwise import one_kernel_gelu
+from trainables.encoders.loading import check_size, load_configuration, load_model
+from trainables.encoders.mini_backbones import mini_model
+from trainables.encoders.nystrom import load_convolutions, with_attention
 from trainables.models.early_exit import Batch
 from trainables.pretraining.batches import IGNORED, Arrays
+from trainables.pretraining.configuration import PretrainingConfig
 
 
 @dataclass(frozen=True)
@@ -263,3 +276,40 @@ def filled(batch: Batch, logits: Tensor) -> Tensor:
     wanted = batch["noise"][masked][:, None] * cumulated[:, -1:]  # the sum can miss 1 by rounding
     samples = torch.searchsorted(cumulated, wanted, right=True)[:, 0].clamp(max=logits.shape[1] - 1)
     return batch["original_ids"].masked_scatter(masked, samples)
+
+
+# ---- the start of a pretraining
+
+
+def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_size: int) -> PreTrainedConfig:
+    """Load the `transformers` configuration of a backbone's encoder, with the dropout of `config`.
+
+    Args:
+        vocab_size: number of the tokenizer's tokens.
+
+    Raises:
+        ValueError: if the backbone does not exist, has too few positions or embeddings, or does not support the
+            configured attention.
+    """
+    if backbone in MINI_BACKBONES:
+        with torch.device("meta"):
+            encoder = mini_model(find_family(backbone), vocab_size, config).config
+    else:
+        encoder = load_configuration(backbone, config)
+    encoder.classifier_dropout_prob = config.classifier_dropout  # the name that ALBERT uses
+    check_size(backbone, encoder, config, vocab_size)
+    check_attention(backbone, config)
+    return encoder
+
+
+def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
+    """Load a pretrained backbone's weights into `model.kept`, and use the configured attention in every encoder."""
+    kept: Any = model.kept.base_model
+    if not is_untrained(backbone):
+        weights = load_model(backbone, config).state_dict()
+        kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # the kept encoder may lack a pooler
+    for part in model.children():
+        if isinstance(part, PreTrainedModel):
+            one_kernel_gelu(with_attention(part, config))
+    if pretrained_convolution(backbone) is not None:
+        load_convolutions(kept, *hub_revision(backbone))

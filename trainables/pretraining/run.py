@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.examples import on_device
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
-from trainables.encoders.loading import begin_with, encoder_configuration, quiet_transformers
+from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.weights import check_fit
 from trainables.files.atomic_files import add_files
 from trainables.models.devices import backward_precision, check_precision, forward_precision
@@ -34,7 +34,7 @@ from trainables.pretraining import objectives
 from trainables.pretraining.batches import Arrays, PretrainingData
 from trainables.pretraining.configuration import PretrainingRow, PretrainingSpec
 from trainables.pretraining.corpus import corpus_fingerprint
-from trainables.pretraining.models import PretrainingModel, Totals
+from trainables.pretraining.models import PretrainingModel, Totals, begin_with, encoder_configuration
 from trainables.runs.optimiser import FiniteLosses, Optimiser, decay_groups, naming_memory_errors
 from trainables.runs.random_numbers import seeded_random
 from trainables.runs.trial import Content, reading_inputs

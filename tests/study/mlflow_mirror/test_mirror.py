@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from analysis.tables import write_tables
 from study.facts.events import FILE, TrialEnded
 from study.facts.journal_copy import COPY, keep_copy
+from study.facts.plan_file import require_plan
 from study.launch import MIRROR_NICENESS, start_mirror
 from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import build_default_uri, masked
-from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Range
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from study import launch
 from study.facts.events import AshaDecided
+from study.facts.plan_file import compare_plans
 from study.launching import options as launch_options
 from study.plans import profiles, resolution
 from study.plans.departures import describe_departures, does_hold
 from study.plans.plan import EarlyStopping, Plan
-from study.plans.plan_file import compare_plans
 from study.plans.resolution import explain, resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
 from trainables import Departure

@@ -8,10 +8,10 @@ import tomllib
 import pytest
 
 from study import launch
+from study.facts.plan_file import compare_plans, format_plan, read_toml
 from study.launching import options as launch_options
 from study.plans import profiles
 from study.plans.plan import Plan
-from study.plans.plan_file import compare_plans, format_plan, read_toml
 from study.plans.ranges import Interval, find_keys, override_settings
 from study.plans.resolution import Resolution, resolve, resolve_configuration
 from trainables.configuration.schema import from_plain, to_plain

@@ -10,9 +10,9 @@ from helpers.simulation import Simulation
 
 from study import launch
 from study.decisions.scheduler import specify_trial
+from study.facts.plan_file import compare_plans, format_plan, read_toml
 from study.launching import options as launch_options
 from study.launching.forecast import forecast_plan
-from study.plans.plan_file import compare_plans, format_plan, read_toml
 from study.plans.resolution import explain, resolve
 from study.plans.samplers import read_select_by
 from trainables.configuration.schema import to_plain

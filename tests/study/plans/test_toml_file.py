@@ -3,10 +3,10 @@
 import pytest
 
 from study import launch
+from study.facts.plan_file import format_plan, read_toml
 from study.launching import options as launch_options
 from study.plans import profiles
 from study.plans.plan import Plan
-from study.plans.plan_file import format_plan, read_toml
 
 
 def plan_from(*arguments: str) -> Plan:

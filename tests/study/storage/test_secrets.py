@@ -6,7 +6,8 @@ import pytest
 
 from study.drivers.causes import build_failure, lost_process
 from study.launch import command_line
-from study.storage.addresses import check_tracking_address, masked
+from study.storage.addresses import check_tracking_address
+from study.terminal.text import masked
 
 
 @pytest.mark.parametrize(

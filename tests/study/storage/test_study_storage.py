@@ -11,10 +11,10 @@ from helpers.launched_studies import launched_study
 
 from study import launch
 from study.facts.events import LaunchBegan
+from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from study.launch import run_study
 from study.launching.opening import prepare
-from study.plans.plan_file import require_plan
 from study.storage.trial_places import StudyStorage, choose_storage, trial_address
 
 
