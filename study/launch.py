@@ -25,6 +25,7 @@ from rich.filesize import decimal
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
+from study.decisions.winners import list_decided
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
 from study.drivers.smoke_steps import SmokeStepsFailed
 from study.facts.attestation import Provenance, provenance
@@ -57,6 +58,7 @@ from study.launching.options import (
 from study.launching.screen import describe_retries, failures_command, name_trial
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.plans.departures import describe_departures
+from study.plans.names_elsewhere import suggest_method_option
 from study.plans.plan import MOST_REPEATS
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
@@ -67,7 +69,6 @@ from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
 from study.terminal.processes import is_installed
 from study.terminal.text import counted, format_markdown, list_first, masked, print_lines, python
-from study.winners import list_decided
 from trainables.configuration.schema import to_plain
 from trainables.configuration.spelling import resolve_name
 from trainables.data.tasks import trainable_tasks
@@ -537,6 +538,7 @@ main = Command(
     run,
     epilog=EPILOG,
     after_interrupt="; all files are complete; to continue, run the same command",
+    suggest=suggest_method_option,
 )
 
 if __name__ == "__main__":

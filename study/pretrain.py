@@ -20,6 +20,7 @@ from study.cluster.resources import count_local_gpus
 from study.facts.events import utc_now
 from study.mlflow_mirror.tracking import build_default_uri
 from study.plans.departures import WIDTH, list_pretraining_departures
+from study.plans.names_elsewhere import suggest_pretraining_option
 from study.plans.plan import ATTENTION, Layered, choose_backbone, format_columns, make_field_error, merge_layers
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining
 from study.plans.resolved_plan import FIRST_SEED, Pretraining, describe_new_pooler
@@ -334,7 +335,14 @@ def _describe(request: Request, file: PretrainingFile, unchecked: Sequence[str])
     print("nothing was run")
 
 
-main = Command("study.pretrain", Options, __doc__ or "", run, after_interrupt="; run the same command to continue")
+main = Command(
+    "study.pretrain",
+    Options,
+    __doc__ or "",
+    run,
+    after_interrupt="; run the same command to continue",
+    suggest=suggest_pretraining_option,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,14 +17,14 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from study.decisions.progress import StudyProgress, compute_progress
+from study.decisions.progress import StudyProgress, read_progress
 from study.drivers.messages import Steps, read_steps
 from study.facts.code_history import describe_code_by_launch
 from study.facts.events import FILE
 from study.facts.lock import find_lock_holder
-from study.facts.plan_file import find_plan, require_plan
+from study.facts.plan_file import find_plan
 from study.facts.record import Spent, compute_ledger
-from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
+from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts
 from study.launching.forecast import remaining_seconds
 from study.launching.screen import (
     arms_table,
@@ -142,19 +141,6 @@ def _describe_state(status: Status) -> str:
     words += [f"{len(status.failed)} failed"] if status.failed else []
     words += [f"{counted(len(status.missing), 'cell')} missing"] if status.missing else []
     return ", ".join(words) or "complete"
-
-
-def read_progress(folder: Path) -> StudyProgress:
-    """Read the progress of a study from its plan and its journal. No file is changed.
-
-    Raises:
-        ValueError: if the folder is not a study, or is damaged.
-    """
-    plan = require_plan(folder).plan
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # hides warnings about the last line, which a launch may be writing
-        facts = read_facts(folder)
-    return compute_progress(plan, facts)
 
 
 def collect_status(progress: StudyProgress, folder: Path) -> Status:

@@ -23,6 +23,7 @@ import search_spaces
 from study.decisions.scheduler import specify_arm
 from study.facts.plan_file import INCLUDE
 from study.launching.options import LaunchOptions, plan_from
+from study.plans.names_elsewhere import suggest_method_option
 from study.plans.plan import Layered, format_columns
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import FIRST_SEED, ResolvedPlan, describe_poolers
@@ -160,7 +161,7 @@ def _train_epoch(run: TrainingRun, name: str) -> None:
         print(f"  {reason}", flush=True)
 
 
-main = Command("study.try", Options, __doc__ or "", run)
+main = Command("study.try", Options, __doc__ or "", run, suggest=suggest_method_option)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,35 +8,22 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.decisions.progress import ArmProgress, StudyProgress
+from study.decisions.progress import ArmProgress, StudyProgress, read_progress
+from study.decisions.winners import list_decided, searched_values
 from study.facts.plan_file import format_plan
 from study.facts.record import Record
-from study.plans.plan import First, Plan
 from study.plans.ranges import is_searched
-from study.status import read_progress
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import counted, points
-from trainables.configuration.schema import Configuration, Typed
+from trainables.configuration.schema import Typed
 
 BEST = "best.toml"  # one of the study's exports
-
-
-def list_decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the searched arms that have a winner. Arms that repeat a search are left out."""
-    return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
-
-
-def searched_values(arm: ArmProgress) -> Configuration:
-    """Return the winner's values of the searched fields."""
-    assert arm.winner is not None
-    return {name: arm.winner.config[name] for name in arm.arm.decided}
 
 
 def _best_trial(arm: ArmProgress) -> Record:
@@ -98,32 +85,6 @@ def _format_scores(arm: ArmProgress) -> str:
     if arm.median is None:
         return f"{search}; no seed is finished"
     return f"{search}; median of {counted(len(arm.confirmed), 'seed')}: {points(arm.median)}"
-
-
-def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read the winners of another study: the configurations that the searches of `plan` try first.
-
-    The result maps arms to winners. An arm without a winner gets the winners of the same method on other tasks.
-
-    Raises:
-        ValueError: if the other study has no winner of the plan's methods.
-    """
-    won = {
-        (arm.arm.method, arm.arm.task): First(origin=f"{folder}, {arm.arm.name}", values=searched_values(arm))
-        for arm in list_decided(read_progress(folder))
-    }
-    firsts = dict[str, tuple[First, ...]]()
-    for method, task in product(plan.methods, plan.tasks):
-        on_others = tuple(first for (name, _), first in won.items() if name == method)
-        if on_others:
-            firsts[f"{method}/{task}"] = (won[method, task],) if (method, task) in won else on_others
-    if not firsts:
-        names = ", ".join("/".join(arm) for arm in won) or "none"
-        raise ValueError(
-            f"--first-from {folder}: the study has these winners: {names}; allowed: a study with a winner of "
-            f"{plan.methods[0]}"
-        )
-    return firsts
 
 
 FORMATS = {"text": as_text, "toml": as_toml, "json": as_json}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from statistics import median
 from typing import Literal
 
+from study.facts.plan_file import require_plan
 from study.facts.record import Record
-from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
+from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts, read_facts
 from study.facts.winner import Winner, choose_winner
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data import mini_glue
@@ -225,3 +228,16 @@ def compute_progress(plan: ResolvedPlan, facts: StudyFacts) -> StudyProgress:
     """Compute the progress of a study under the GPU limit of its last launch."""
     last = facts.last_launch
     return StudyProgress(plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
+
+
+def read_progress(folder: Path) -> StudyProgress:
+    """Read the progress of a study from its plan and its journal. No file is changed.
+
+    Raises:
+        ValueError: if the folder is not a study, or is damaged.
+    """
+    plan = require_plan(folder).plan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # hides warnings about the last line, which a launch may be writing
+        facts = read_facts(folder)
+    return compute_progress(plan, facts)

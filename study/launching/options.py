@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr, replace
 import trainables
 from search_spaces import resolve_method
 from study.cluster.resources import count_local_gpus
+from study.decisions.winners import read_winners
 from study.drivers.driver import IDLE_HOURS
 from study.facts.plan_file import INCLUDE, include_folder, read_toml
 from study.plans import profiles
@@ -44,7 +45,6 @@ from study.storage.addresses import (
 from study.terminal.command_line import add_once, option, read_pair, read_setting
 from study.terminal.processes import PACKAGES, check_not_shadowed, is_installed
 from study.terminal.text import counted
-from study.winners import read_winners
 from trainables import base_method
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
 from trainables.configuration.schema import Typed, Value, from_plain

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import force_setattr, replace
 
+from study.plans.names_elsewhere import suggest_field
 from study.plans.ranges import Setting
 from trainables.configuration import AtLeastOne, Count, Precision
 from trainables.configuration.schema import Configuration, Typed
-from trainables.configuration.spelling import suggest_nearest
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.runs.trial import Selection
 
@@ -199,48 +199,6 @@ ATTENTION: Mapping[str, Configuration] = {
     "softmax": {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None},
     "nystrom": {"attention": "nystrom", "num_landmarks": 32, "conv_kernel_size": 33},
 }
-# Options that correspond to exit_criteria=sample in PALBERT's scripts.
-SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"
-PATIENCE_ADVICE = (  # --patience of PALBERT and of PABEE
-    "PALBERT's --patience 5 is --set stop_after=5; PABEE's --patience 3,4 needs no option: the table exit_settings has "
-    "the score at each patience, and --set patience=3 sets that of the model"
-)
-NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, BERxiT or lmtuners -> field here
-    "accumulate_grad_batches": "gradient_accumulation",
-    "attention_probs_dropout_prob": "hidden_dropout",
-    "d_loss_weight": "discriminator_weight",
-    "early_exit_entropy": "entropy",
-    "exit_criteria": "exit",
-    "generator_type": "generator_family",
-    "hidden_dropout_prob": "hidden_dropout",
-    "lambda_lr": "lambda_learning_rate",
-    "lambda_p": "prior_lambda",
-    "lte_th": "threshold",
-    "lr": "learning_rate",
-    "lr_schedule": "schedule",
-    "max_grad_norm": "gradient_clip",
-    "max_seq_length": "max_length",
-    "max_steps": "steps",
-    "mlm_prob": "mask_probability",
-    "num_train_epochs": "epochs",
-    "num_warmup_steps": "warmup_steps",
-    "pabee_patience": "patience",
-    "per_gpu_train_batch_size": "batch_size",
-    "ponder_threshold": "q",
-    "threshold": "q",
-    "train_batch_size": "batch_size",
-}
-
-
-def suggest_field(field: str, known: Collection[str]) -> str:
-    """Return `; did you mean FIELD?`, or "" if no known field is similar.
-
-    `field` may be misspelt, or may be the name of an option in a paper's code.
-    """
-    ours = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
-    if field == "exit_criteria" and ours in known:
-        return f"; did you mean exit? For exit_criteria=sample, use {SAMPLED}"
-    return f"; did you mean {ours}?" if ours in known else suggest_nearest(field, known)
 
 
 def make_field_error(

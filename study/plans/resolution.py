@@ -32,6 +32,7 @@ from search_spaces import SearchSpace
 from study.contract.space_rules import check_files, list_combinations
 from study.plans import profiles
 from study.plans.departures import does_hold, list_departures
+from study.plans.names_elsewhere import suggest_field
 from study.plans.plan import (
     First,
     Layered,
@@ -41,7 +42,6 @@ from study.plans.plan import (
     format_columns,
     make_field_error,
     merge_layers,
-    suggest_field,
 )
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining
 from study.plans.ranges import (

@@ -30,16 +30,15 @@ from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar, Union, g
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
-import trainables
-from study.plans.plan import NAMES_IN_REPOSITORIES, PATIENCE_ADVICE
 from study.terminal.processes import CONSOLE, PACKAGES, STOP_SIGNALS, check_not_shadowed
 from study.terminal.text import masked, print_lines, wrap_line
 from trainables.configuration.schema import Typed, Value, from_plain, read_value
 from trainables.configuration.spelling import suggest_nearest
 from trainables.files.atomic_files import FULL, DiskFull
-from trainables.pretraining import objectives
 
 T = TypeVar("T", bound=Typed)
+# Takes an option that the command lacks, its value and the flags of the command; returns `; here, ...` or "".
+Suggest = Callable[[str, str, Sequence[str]], str]
 V = TypeVar("V")
 SEVERAL = ("--method", "--task")  # these options take a,b,c
 HELP = "list the common options; with all, list every option"
@@ -89,11 +88,20 @@ class Parser(argparse.ArgumentParser, Generic[T]):
     group's title in --help. `common` lists the fields that the short help shows.
     """
 
-    def __init__(self, kind: type[T], command: str, description: str, *, epilog: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: type[T],
+        command: str,
+        description: str,
+        *,
+        epilog: str | None = None,
+        suggest: Suggest | None = None,
+    ) -> None:
         """Build the parser. `command` is a program's name, or a module's name such as `study.launch`."""
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
+        self._suggest = suggest
         self._kind, self._common = kind, getattr(kind, "common", ())
         self.given: dict[str, object] = {}  # field -> value of each option with one value, in the current command line
         super().__init__(
@@ -114,6 +122,14 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             if field.name in titles:
                 group = self.add_argument_group(titles[field.name])
             _add(group, field)
+
+    def _suggest_option(self, unknown: Sequence[str], flags: Sequence[str]) -> str:
+        """Suggest an option of this command for the unknown option `unknown[0]`."""
+        flag, _, value = unknown[0].partition("=")
+        if flag.lstrip("-").replace("-", "_") in ("cpu", "no_cuda", "use_cpu"):
+            return f"; here, {flag} is CUDA_VISIBLE_DEVICES='' before the command"
+        value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
+        return (self._suggest(flag, value, flags) if self._suggest else "") or suggest_nearest(flag, flags)
 
     def format_common_help(self) -> str:
         """Format the short help, which lists only the common options."""
@@ -148,8 +164,8 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
-            suggestions = [_suggest(unknown[place:], flags) for place in places]
-            if not any(suggestions) and ("--profile" in flags or "--corpus" in flags):
+            suggestions = [self._suggest_option(unknown[place:], flags) for place in places]
+            if not any(suggestions) and self._suggest:
                 suggestions.append("; docs/coming_from.md translates options and values of other programs")
             self.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(suggestions)}")
         values = vars(known)
@@ -180,10 +196,13 @@ class Command(Generic[T]):
     run: Callable[[T], int]  # returns the exit status; a ValueError becomes status 2, bad usage
     epilog: str | None = None
     after_interrupt: str = ""  # added to the error line after Ctrl-C or an OSError
+    suggest: Suggest | None = None  # finds the option for another program's option
 
     def parser(self) -> Parser[T]:
         """Build the parser of the command's options."""
-        return Parser(self.kind, self.name, " ".join(self.description.split()), epilog=self.epilog)
+        return Parser(
+            self.kind, self.name, " ".join(self.description.split()), epilog=self.epilog, suggest=self.suggest
+        )
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         """Run the command and return the exit status. The default of `argv` is the arguments of the process."""
@@ -241,29 +260,6 @@ def _read_number(text: str) -> int | float | str:
     """Read a number as `--set` does; return any other text unchanged."""
     value = read_value(text)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else text
-
-
-def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Suggest an option of this command for the unknown option `unknown[0]`.
-
-    If other programs or this project name a field so, suggest the option for the field, as in `; here,
-    --num_train_epochs is --epochs 3`. Otherwise suggest an option with a similar name.
-    """
-    flag, _, value = unknown[0].partition("=")
-    name = flag.lstrip("-").replace("-", "_")
-    if name in ("cpu", "no_cuda", "use_cpu"):
-        return f"; here, {flag} is CUDA_VISIBLE_DEVICES='' before the command"
-    if name == "patience" and "--profile" in flags:
-        return f"; here, {PATIENCE_ADVICE}"
-    field = NAMES_IN_REPOSITORIES.get(name, name)
-    is_pretraining = "--corpus" in flags
-    names = objectives.list_objectives() if is_pretraining else trainables.list_methods()
-    load = objectives.load if is_pretraining else trainables.load
-    is_training = is_pretraining or "--profile" in flags
-    if not is_training or not any(field in load(each).Config.__struct_fields__ for each in names):
-        return suggest_nearest(flag, flags)
-    value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
-    return f"; here, {flag} is " + (f"--{field} {value}" if f"--{field}" in flags else f"--set {field}={value}")
 
 
 def _list_types(kind: Any) -> Iterator[Any]:

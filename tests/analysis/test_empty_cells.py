@@ -8,7 +8,7 @@ from analysis.layouts.notes import seed_notes
 from analysis.studies.cells import make_rows
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
-from study.status import read_progress
+from study.decisions.progress import read_progress
 
 
 def test_empty_cell_says_what_it_waits_for_in_the_words_of_the_status(tmp_path):

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 from analysis import load
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
+from study.decisions.progress import read_progress
 from study.facts.record import Record
 from study.mirror import main as mirror
 from study.mlflow_mirror.tracking import build_default_uri
-from study.status import read_progress
 from study.submit import choose_models
 from study.submit import main as submit
 

@@ -17,6 +17,7 @@ from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
 from study import launch, status
+from study.decisions.progress import read_progress
 from study.drivers.messages import STEPS_FILE, Steps, read_steps, write_steps
 from study.facts.events import (
     FORMAT,
@@ -83,7 +84,7 @@ def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path)
     began = LaunchBegan(time="", format=FORMAT, launch=2, max_gpu_hours=2.0, **facts)
     before = (folder / "events.jsonl").read_bytes().splitlines()
     write_journal(folder, [*before, *map(msgspec.json.encode, (closed, began))])
-    assert not any(arm.is_search_closed for arm in status.read_progress(folder).arms)
+    assert not any(arm.is_search_closed for arm in read_progress(folder).arms)
 
 
 def test_help_gives_the_exit_status_of_an_unfinished_study(tmp_path, monkeypatch):
@@ -102,7 +103,7 @@ def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
 
 def test_a_finished_study_with_failures_names_tracebacks_and_no_continuation(tmp_path, capsys):
     folder = study_folder(tmp_path)
-    progress = status.read_progress(folder)
+    progress = read_progress(folder)
     failed = replace(status.collect_status(progress, folder), failed=["albert/rte search 0: KeyError"], complete=False)
     status._print(progress, failed, str(folder))
     printed = capsys.readouterr().out
@@ -134,7 +135,7 @@ def test_trials_that_have_begun_are_under_way_where_a_launch_runs_and_saved_wher
 
 def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monkeypatch):
     folder = study_folder(tmp_path, events=8)
-    progress = status.read_progress(folder)
+    progress = read_progress(folder)
     key = next(iter(progress.facts.under_way))
     write_steps(folder, [Steps(key=key, done=78, of=312, seconds=60.0)])
     killed = status.collect_status(progress, folder)
@@ -252,7 +253,7 @@ def test_names_and_lines_are_never_broken_where_there_is_no_terminal(tmp_path, c
 
 def test_one_missing_cell_is_one_cell(tmp_path):
     folder = study_folder(tmp_path, events=9)
-    found = replace(status.collect_status(status.read_progress(folder), folder), failed=[], launch=None)
+    found = replace(status.collect_status(read_progress(folder), folder), failed=[], launch=None)
     assert status._describe_state(found) == "2 cells missing"
     assert status._describe_state(replace(found, missing=found.missing[:1])) == "1 cell missing"
 

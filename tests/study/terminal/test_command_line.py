@@ -14,7 +14,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 import study.launch
 from study import console
 from study.plans import profiles
-from study.plans.plan import SAMPLED
+from study.plans.names_elsewhere import SAMPLED
 from study.terminal.command_line import Parser, argument, option
 from trainables.configuration import AtLeastOne
 from trainables.configuration.schema import Typed

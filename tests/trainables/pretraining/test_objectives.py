@@ -18,11 +18,10 @@ from transformers import AutoConfig
 
 from search_spaces import objectives as recipes
 from trainables import base_method
-from trainables.encoders.loading import encoder_configuration
 from trainables.pretraining import models as pretraining_models
 from trainables.pretraining import objectives
 from trainables.pretraining.batches import IGNORED
-from trainables.pretraining.models import filled, predict_masked
+from trainables.pretraining.models import encoder_configuration, filled, predict_masked
 from trainables.runs.optimiser import decay_groups
 
 SIZES = {
