@@ -35,7 +35,7 @@ def kept() -> Evidence:
     return evidence_of(KEPT / "cpu-cola", KEPT / "cpu-sst2")
 
 
-def test_first_screen_has_a_line_per_method_and_task_in_the_order_of_the_questions(kept):
+def test_first_screen_has_line_per_method_and_task(kept):
     table = summary_table(kept)
     assert list(table.shown) == ["score", "difference", "gain", "fewest_layers", "time_ratio"]
     texts = {label: [entry.text for entry in entries.values()] for label, entries in lines_of(kept).items()}
@@ -117,7 +117,7 @@ def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
         ((0.013, 0.5), "would have been found with 80 % power; nothing could have been found with this data on CoLA."),
     ],
 )
-def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_found(tmp_path, sizes, words):
+def test_unmarked_first_screen_tells_detectable_difference(tmp_path, sizes, words):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte", "cola"], num_examples=60)
     evidence = evidence_of(folder)
     compared = zip(evidence.comparisons, sizes, strict=True)
@@ -150,7 +150,7 @@ def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_foun
         ),
     ],
 )
-def test_without_a_test_the_first_screen_says_why_and_what_there_is(tmp_path, methods, baseline, expected):
+def test_untested_first_screen_says_why(tmp_path, methods, baseline, expected):
     records = [row for method in methods for row in arm(method, "rte", [0.7, 0.71, 0.72, 0.73, 0.74])]
     evidence = evidence_of(write_study(tmp_path, records, baseline=baseline))
     assert headline(evidence) == expected
@@ -172,7 +172,7 @@ def test_cells_without_a_test_are_named_on_the_first_screen(tmp_path):
 # Models that run all layers although they have exits.
 
 
-def test_models_measured_to_run_all_layers_have_the_setting_that_exits_earlier(kept):
+def test_models_running_all_layers_name_exiting_setting(kept):
     """Every example of PALBERT on CoLA runs all layers with the published q."""
     assert set(kept.full_runs) == {("palbert", "cola")}
     run = kept.full_runs["palbert", "cola"]
@@ -188,7 +188,7 @@ def test_models_measured_to_run_all_layers_have_the_setting_that_exits_earlier(k
     assert f"- A{note[1:]}." in answer(kept)
 
 
-def test_patience_as_deep_as_the_model_runs_all_layers_and_five_of_six_too(tmp_path):
+def test_patience_near_depth_runs_all_layers(tmp_path):
     """With patience 11 of 12 layers, an example exits at layer 12 at the earliest, so patience 10 is the mildest."""
     evidence = evidence_of(swept_study(tmp_path / "s", ["pabee"], ["rte"]))
     (cell,), (exits,) = evidence.cells_by_place.values(), evidence.exits.values()

@@ -90,7 +90,7 @@ def test_fewest_layers_of_the_kept_studies_within_one_point_of_albert(kept, meth
     assert [number and round(number, 1) for number in layers] == [own, of_all]
 
 
-def test_cheapest_setting_is_chosen_on_one_half_and_measured_on_the_other(made):
+def test_cheapest_setting_is_measured_on_other_half(made):
     stored = read_cell_predictions(made.cells_by_place["palbert", "rte"])
     plain = read_cell_predictions(made.cells_by_place["albert", "rte"])
     saving, parts = made.savings["palbert", "rte"], halves(stored[0].split)
@@ -115,7 +115,7 @@ def test_cheapest_setting_is_chosen_on_one_half_and_measured_on_the_other(made):
     assert saving.own.mean_layers == pytest.approx(layers.mean(axis=1).tolist())
 
 
-def test_without_a_plain_model_the_last_layer_of_the_same_models_is_kept(made):
+def test_last_layer_replaces_missing_plain_model(made):
     cell = made.cells_by_place["pondernet", "rte"]
     stored = read_cell_predictions(cell)
     saving = read_saving(evaluate_cell(cell), None)
@@ -125,7 +125,7 @@ def test_without_a_plain_model_the_last_layer_of_the_same_models_is_kept(made):
     assert np.mean(saving.of_all.mean_layers) <= np.mean(saving.own.mean_layers) + 1  # more rules, on noisy halves
 
 
-def test_all_settings_are_the_own_ones_and_every_rule_of_layer_answers(made):
+def test_all_settings_are_own_and_every_answer_rule(made):
     stored = read_cell_predictions(made.cells_by_place["palbert", "rte"])
     rules = list_all_settings(stored)
     assert rules[0] is None and Threshold(0.5) in rules and FixedLayer(12) in rules

@@ -63,7 +63,7 @@ def test_every_table_that_is_evidence_is_written(study: Path, written: dict[str,
     assert named <= written.keys()
 
 
-def test_an_item_is_no_as_soon_as_one_of_its_answers_is(written: dict[str, Table]) -> None:
+def test_item_is_no_if_any_answer_is_no(written: dict[str, Table]) -> None:
     texts = {
         line.label: {name: entry.text for name, entry in line.entries.items()} for line in written["checklist"].lines
     }

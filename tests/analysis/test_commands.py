@@ -33,9 +33,7 @@ def test_a_users_error_is_one_line_and_status_2(module, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("module", [tables, report], ids=lambda module: module.__name__)
-def test_a_study_where_nothing_can_be_written_is_told_before_anything_is_computed(
-    module, tmp_path, capsys, monkeypatch
-):
+def test_unwritable_folder_is_refused_before_computing(module, tmp_path, capsys, monkeypatch):
     def full(**_):
         raise PermissionError
 
@@ -105,7 +103,7 @@ def test_plan_without_a_field_names_it(tmp_path):
         load_study(study)
 
 
-def test_plan_with_a_field_of_the_wrong_type_names_it_with_its_value(tmp_path):
+def test_plan_field_of_wrong_type_is_named(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     edit_plan(study, lambda content: content["plan"]["asked"].update(seeds="five"))
     with pytest.raises(ValueError, match=r"plan.json: plan.asked.seeds is 'five'; allowed: a whole number"):

@@ -123,13 +123,13 @@ def test_a_winner_replaced_with_its_confirm_scores_known_is_told(tmp_path):
     assert all(note in text for text in texts_of(study))
 
 
-def test_a_search_that_is_not_over_is_told_and_strict_refuses_it(tmp_path):
+def test_unfinished_search_is_told_and_refused_if_strict(tmp_path):
     study = write_study(tmp_path / "s", arm("palbert", "rte", SCORES), samples=4)
     with pytest.raises(IncompleteTablesError, match="palbert/rte: 1 of 4 search trials ended; the number is of"):
         texts_of(study, strict=True)
 
 
-def test_a_search_that_found_no_more_than_a_constant_answer_is_told(tmp_path):
+def test_search_no_better_than_constant_is_told(tmp_path):
     study = predicted_study(tmp_path / "s", {"albert": 0.3, "palbert": 0.8}, ["rte"])
     for text in texts_of(study):
         assert "o search trial beats a constant answer: albert on RTE (constant: " in text

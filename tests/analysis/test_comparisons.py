@@ -87,7 +87,7 @@ def test_marks_compare_with_the_baseline_that_the_plan_names(tmp_path):
     assert found == {("albert", "rte"): "↓", ("pabee", "rte"): "↓"}
 
 
-def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says_so(tmp_path):
+def test_no_baseline_in_plan_means_no_marks(tmp_path):
     study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"], baseline=None)
     write_tables([study], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
@@ -107,7 +107,7 @@ def test_what_a_mark_means_stands_only_where_there_is_one(tmp_path):
     assert "↑ and ↓: the mean score is above or below that of albert" in captions["equal"]
 
 
-def test_nothing_is_marked_where_two_plans_name_different_baselines_and_the_caption_says_so(tmp_path):
+def test_two_baselines_in_plans_mean_no_marks(tmp_path):
     one = predicted_study(tmp_path / "one", {"albert": 0.6}, ["rte"], baseline="albert")
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")
     write_tables([one, two], tmp_path / "tables")
@@ -125,7 +125,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
         assert wanted in explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
 
 
-def test_the_difference_that_would_have_been_found_is_one_number_in_points(comparisons):
+def test_detectable_difference_is_one_number_in_points(comparisons):
     (note,) = comparison_notes(comparisons)
     assert re.fullmatch(r"a difference of about \d+\.\d points on .* would have been found with 80 % power", note)
     missed = {one.task for one in comparisons if one.family == "baseline" and not one.holds}
@@ -183,7 +183,7 @@ def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):
     assert sample.resampled == pytest.approx(np.stack(every, axis=1))
 
 
-def test_marks_are_adjusted_over_all_comparisons_with_the_baseline_and_no_other(comparisons):
+def test_marks_are_adjusted_over_baseline_comparisons(comparisons):
     families = {
         family: [comparison for comparison in comparisons if comparison.family == family]
         for family in ("baseline", "others")
@@ -207,7 +207,7 @@ def test_hand_made_predictions_agree_with_their_records():
     assert scores_of("rte", arrays)["score"] == pytest.approx(correct.mean())
 
 
-def test_macro_difference_is_the_mean_and_its_error_that_of_independent_tasks():
+def test_macro_difference_has_error_of_independent_tasks():
     tests = [paired_test(0.04, [Variance(0.0004, 8)]), paired_test(0.0, [Variance(0.0001, 8)])]
     found = macro_test(tests)
     assert found.difference == pytest.approx(0.02)
@@ -302,7 +302,7 @@ def test_detectable_difference_of_many_degrees_of_freedom_is_the_normal_one():
     assert detectable_difference(1.0, 9_999) == pytest.approx(expected, rel=1e-3)
 
 
-def test_scores_that_are_all_alike_say_nothing_of_what_would_be_found():
+def test_equal_scores_give_no_detectable_difference():
     assert detectable_difference(0.0, 8) is None
 
 

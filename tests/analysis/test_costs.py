@@ -53,7 +53,7 @@ def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, sec
     assert any(words in warning for warning in warnings_of(tmp_path, records)) == warned
 
 
-def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tmp_path):
+def test_wall_time_is_told_to_include_other_load(tmp_path):
     records = arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)
     records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
     (warning,) = warnings_of(tmp_path, records)
@@ -102,7 +102,7 @@ def timed_arm(*milliseconds: tuple[float, float], method: str = "palbert") -> li
     return [search, *(replace(row, latency=latency(*own)) for row, own in zip(confirm, milliseconds, strict=True))]
 
 
-def test_measured_time_is_relative_to_the_baseline_for_the_layers_that_dev_runs(tmp_path):
+def test_measured_time_is_relative_at_dev_layers(tmp_path):
     """Both were timed on examples that run 6 layers, of which dev runs 8 and 12: (10 x 8 / 6) / (20 x 12 / 6)."""
     records = timed_arm((10.0, 15.0), (10.0, 13.0), (1.0, 9.0)) + timed_arm(*[(20.0, 20.0)] * 3, method="albert")
     write_tables([write_study(tmp_path, records)], tmp_path)

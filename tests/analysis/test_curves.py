@@ -90,7 +90,7 @@ def test_stored_outputs_give_the_scores_of_the_sweep(study):
     assert len(read_curves(cells["pondernet"]).models[0].answers) == 5 + 20  # draws, thresholds
 
 
-def test_file_of_exits_has_the_differences_of_curves_over_the_range_they_share(study):
+def test_exits_file_has_curve_differences_on_shared_range(study):
     evidence = gather([load_study(study)])
     curves = exits_table(evidence).sidecar["curves"]
     assert [(one["row"], one["over"], one["reference"]) for one in curves] == [

@@ -11,7 +11,7 @@ from analysis.tables import write_tables
 from study.decisions.progress import read_progress
 
 
-def test_empty_cell_says_what_it_waits_for_in_the_words_of_the_status(tmp_path):
+def test_empty_cell_gives_reason_of_status(tmp_path):
     plan = mini_plan(methods=("albert", "pondernet"), tasks=("rte",))
     launch(tmp_path, plan, broken=dict.fromkeys(range(3), "method"))
     assert read_progress(tmp_path).missing == {"albert/rte": "no search trial completed"}
@@ -19,13 +19,13 @@ def test_empty_cell_says_what_it_waits_for_in_the_words_of_the_status(tmp_path):
     assert note == "albert/rte: missing: no search trial completed"
 
 
-def test_cells_of_a_launch_that_was_killed_before_them_have_not_begun(tmp_path):
+def test_cells_of_early_killed_launch_have_not_begun(tmp_path):
     launch(tmp_path, mini_plan(tasks=("rte",)), killed_after=3)
     notes = seed_notes(make_rows([load_study(tmp_path)]))
     assert notes == ["albert/rte: missing: 1 of 3 search trials ended", "pondernet/rte: missing: not begun"]
 
 
-def test_empty_cells_of_a_row_share_a_note_and_so_they_do_where_that_is_an_error(tmp_path):
+def test_empty_cells_share_a_note_also_as_error(tmp_path):
     study = write_study(tmp_path / "s", [], methods=["albert", "palbert"], tasks=["rte", "cola", "mrpc"])
     notes = [f"{method} on all 3 tasks: missing: not begun" for method in ("albert", "palbert")]
     assert write_tables([study], tmp_path)[0].sidecar["incomplete"] == notes

@@ -91,7 +91,7 @@ def swept_cell(folder, *, q=0.3, missing=()):
     return read_cell(load_study(study), "palbert", "rte")
 
 
-def test_own_setting_that_was_not_swept_joins_the_sweep_with_its_record(tmp_path):
+def test_unswept_own_setting_joins_sweep(tmp_path):
     (sweep,) = read_exits(swept_cell(tmp_path)).sweeps
     assert sweep.settings.tolist() == [0.2, 0.3, 0.4]
     assert sweep.scores[:, 1].tolist() == pytest.approx([0.7, 0.71, 0.72])
@@ -159,7 +159,7 @@ def test_every_rule_is_read_from_the_outputs_of_all_seeds(evidence):
         assert entropy.scores[seed, place] == np.mean(result.logits.argmax(1) == stored.labels)
 
 
-def test_rules_have_gains_near_three_shares_of_the_layers_and_the_sidecar_has_all_settings(evidence):
+def test_rules_have_gains_near_three_layer_shares(evidence):
     table = exit_rules_table(evidence)
     lines = {line.label: line.entries for line in table.lines}
     stored = read_cell_predictions(evidence.cells_by_place["pabee", "rte"])

@@ -46,7 +46,7 @@ def test_running_study_has_the_same_columns(folder, tmp_path, name, killed_after
     assert {"versions.PACKAGE": "str"} | columns == {"versions.PACKAGE": "str"} | documented(name)
 
 
-def test_epochs_are_the_curves_of_all_trials_and_none_that_began_anew(folder, tmp_path):
+def test_epochs_frame_has_curves_without_restarts(folder, tmp_path):
     launch(tmp_path / "s", PLAN, killed_after=9, broken={4: "restart"})
     frame, study = analysis.load(tmp_path / "s").epochs, load_study(tmp_path / "s")
     curves = {key: dict(zip(own["epoch"], own["selection_score"], strict=True)) for key, own in frame.groupby("key")}

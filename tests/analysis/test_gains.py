@@ -173,7 +173,7 @@ def test_coins_score_the_mean_of_many_tosses(task):
     assert expected == pytest.approx(np.mean(tossed), abs=4 * np.std(tossed) / 20 + 5e-4)
 
 
-def test_matthews_of_a_coin_is_not_on_the_line_between_the_layers():
+def test_matthews_of_coin_is_not_linear():
     labels = np.repeat([0, 1], [186, 414])
     logits = np.stack(
         [np.eye(2)[np.ones(N, dtype=int)], np.eye(2)[np.where(np.arange(N) % 5 == 0, 1 - labels, labels)]]
@@ -183,7 +183,7 @@ def test_matthews_of_a_coin_is_not_on_the_line_between_the_layers():
     assert ends[0] == 0 and middle > ends.mean() + 0.05
 
 
-def test_coin_takes_the_best_pair_and_not_the_neighbours_of_dead_layers():
+def test_coin_uses_best_pair_of_layers():
     """Layers 1 and 2 have learned nothing; 4 is good, so half of the examples at 4 and half at 1 beat all at 2 or 3."""
     rng = np.random.default_rng(4)
     labels = rng.integers(2, size=N)
@@ -195,7 +195,7 @@ def test_coin_takes_the_best_pair_and_not_the_neighbours_of_dead_layers():
     assert measure_gains(stored, [cut])[0].mean == pytest.approx(0.5 - (0.5 + 2 * 0.9) / 3, abs=0.06)
 
 
-def test_a_toss_gains_nothing_and_exits_that_know_the_easy_examples_gain():
+def test_coin_gains_nothing_and_perfect_exits_gain():
     rng = np.random.default_rng(5)
     stored = made_models("rte", rng=rng)
     answers = [model.layer_answers for model in stored]
@@ -233,7 +233,7 @@ def test_layers_are_chosen_on_the_other_half():
     assert score_coins(stored, np.full((1, 2), 2.0)).tolist() == [[0.0, 0.0]]
 
 
-def test_gain_is_the_score_in_the_tables_minus_that_of_the_coin(tmp_path):
+def test_gain_is_table_score_minus_coin(tmp_path):
     evidence = gather([load_study(swept_study(tmp_path / "s", ["albert", "palbert", "pondernet"], ["rte", "stsb"]))])
     assert set(evidence.gains) == {(method, task) for method in ("palbert", "pondernet") for task in ("rte", "stsb")}
     for place, gain in evidence.gains.items():

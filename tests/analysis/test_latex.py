@@ -85,7 +85,7 @@ def test_characters_have_a_sign_or_their_code(text, expected):
 
 
 @pytest.mark.parametrize("label", ["[a]", "*"])
-def test_a_line_cannot_be_taken_for_an_argument_of_the_one_before(label):
+def test_printed_line_is_not_parsed_as_argument(label):
     table = Table(name="t", title="T", columns={"rte": "RTE"}, lines=[Line(label, {"rte": Entry()})], caption="")
     assert f"\n{{{label[0]}}}" in render(table, "tex")
 

@@ -51,7 +51,7 @@ def swept(tmp_path_factory) -> dict[str, Table]:
     return tables_of(swept_study(folder, ["albert", "pabee", "palbert"], ["rte", "sst2"], searches=24))
 
 
-def test_every_published_number_beside_ours_has_a_verdict_and_they_are_counted(tmp_path):
+def test_published_numbers_all_have_counted_verdicts(tmp_path):
     near = arm("albert", "rte", [0.764, 0.765, 0.766, 0.765, 0.764])
     far = arm("palbert", "rte", [0.70, 0.701, 0.70, 0.702, 0.699])
     tables = tables_of(write_study(tmp_path, near + far))
@@ -82,7 +82,7 @@ def config_with(number):
     return config_of("palbert") | {"learning_rate": 1e-5 + 1e-6 * (number + 1)}
 
 
-def test_a_number_that_says_not_of_how_many_seeds_it_is_has_no_verdict(tmp_path):
+def test_number_with_unknown_seed_count_has_no_verdict(tmp_path):
     tables = tables_of(write_study(tmp_path, arm("pabee", "rte", [0.80, 0.81, 0.80, 0.79, 0.80])))
     labels = " ".join(line.label for line in tables["verdicts"].lines)
     assert "PABEE README" not in labels and "(Tab.2)" in labels
@@ -202,7 +202,7 @@ def test_equal_compute_is_in_every_unit(swept):
         ({"metrics": {"accuracy": 72.5}}, "but the mean of accuracy is 72.5"),
     ],
 )
-def test_a_record_whose_numbers_cannot_be_is_one_line_with_its_place(tmp_path, change, message):
+def test_impossible_record_is_one_line_with_place(tmp_path, change, message):
     folder = write_study(tmp_path, arm("albert", "rte", [0.725] * 5))
     edit_records(folder, lambda rows: rows[2].update(change))
     with pytest.raises(ValueError, match=rf"events.jsonl: record '\w+' of albert/rte: .*{message}") as refused:
@@ -210,7 +210,7 @@ def test_a_record_whose_numbers_cannot_be_is_one_line_with_its_place(tmp_path, c
     assert "\n" not in str(refused.value)
 
 
-def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
+def test_files_of_dropped_tables_are_removed(tmp_path):
     folder = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"])
     write_tables([folder], tmp_path / "out")
     assert (tmp_path / "out" / "comparisons.md").exists()
@@ -232,7 +232,7 @@ def test_every_published_number_is_printed_by_some_layout(tmp_path):
     assert {f"published {fact['label']}" for fact in facts if fact["split"] != "test"} - printed == set()
 
 
-def test_winners_have_a_line_for_each_search_and_a_column_for_each_field(tmp_path):
+def test_winners_table_has_line_per_search(tmp_path):
     study = load_study(launched_study(tmp_path / "s", mini_plan()))
     table = next(table for table in make_tables([study]) if table.name == "winners")
     arms = ["albert/rte", "albert/mrpc", "pondernet/rte", "pondernet/mrpc"]

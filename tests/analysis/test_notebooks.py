@@ -47,7 +47,7 @@ def test_shows_and_defines_no_functions(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_counts_from_records_in_view_and_leaves_no_number_to_the_tables(path):
+def test_counts_from_records_leave_no_number_in_tables(path):
     text = "\n".join(cell.source for cell in code_cells(path))
     assert text.count("groupby(") >= 3 and 'query("counts' in text
     assert "tables" not in text
@@ -84,7 +84,7 @@ def rows_below(notebook, code):
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line) for line in lines]
 
 
-def test_medians_in_pandas_are_those_of_the_dev_table_after_a_new_winner(extended_study, run_notebook, tmp_path):
+def test_medians_frame_equals_dev_table_after_new_winner(extended_study, run_notebook, tmp_path):
     write_tables([extended_study], tmp_path / "tables")
     ours = [row for row in read_table(tmp_path / "tables" / "dev.csv") if row["source"] == "ours"]
     assert [(row["rte"], row["rte_n"]) for row in ours] == [("71.5", "4")]
@@ -93,7 +93,7 @@ def test_medians_in_pandas_are_those_of_the_dev_table_after_a_new_winner(extende
     assert rows_below(notebook, 'aggfunc="count"')[-1] == ["palbert", "4"]
 
 
-def test_layers_in_pandas_are_those_of_the_exits_table_after_a_new_winner(extended_study, run_notebook, tmp_path):
+def test_layers_frame_equals_exits_table_after_new_winner(extended_study, run_notebook, tmp_path):
     write_tables([extended_study], tmp_path / "tables")
     assert [row["mean_layers"] for row in read_table(tmp_path / "tables" / "exits.csv")] == ["8.00"]
     notebook = run_notebook("where_examples_leave", extended_study)
@@ -173,7 +173,7 @@ def numbers_of(row):
     return [None if text in ("", "–", "--") else float(text) for text in row]
 
 
-def test_median_of_5_has_the_numbers_of_the_dev_table_in_the_papers_order(eight_tasks, run_notebook, tmp_path):
+def test_median_of_5_equals_dev_table_in_papers_order(eight_tasks, run_notebook, tmp_path):
     write_tables([eight_tasks], tmp_path / "tables")
     columns = [*PAPER_TASKS, "macro"]
     expected = {}

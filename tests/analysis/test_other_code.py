@@ -63,9 +63,7 @@ def launch_with(monkeypatch: pytest.MonkeyPatch, folder: Path, plan: ResolvedPla
     launch(folder, plan)
 
 
-def test_a_method_that_is_included_later_or_edited_marks_its_own_trials_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_included_or_edited_method_marks_own_trials_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "mine"
     launch(folder, mini_plan(methods=("albert",), tasks=("rte",)))
     both = {"methods": ("albert", "pondernet"), "tasks": ("rte",)}
@@ -77,9 +75,7 @@ def test_a_method_that_is_included_later_or_edited_marks_its_own_trials_alone(
     assert [drift for drift in verify(folder) if "events.jsonl" in drift or "dev." in drift] == []
 
 
-def test_a_cell_of_two_versions_says_which_seeds_are_of_which_and_a_commit_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cell_of_two_versions_lists_seeds_per_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, plan = tmp_path / "mine", {"methods": ("albert",), "tasks": ("rte",)}
     launch_with(monkeypatch, folder, mini_plan(**plan), git_commit=f"{COMMIT}-dirty", code_digest="c8b8" * 4)
     launch_with(monkeypatch, folder, mini_plan(**plan, seeds=4), code_digest="f00d" * 4)

@@ -91,7 +91,7 @@ def test_mark_is_the_median_that_the_tables_give(evidence, styles):
         assert y == pytest.approx(100 * row.cells["rte"].median)
 
 
-def test_curve_is_the_median_over_seeds_within_a_band_from_the_lowest_to_the_highest(evidence, styles):
+def test_curve_is_median_within_band_of_seeds(evidence, styles):
     axes = panel(layers_picture(evidence), "RTE")
     (sweep,) = evidence.exits["palbert", "rte"].sweeps
     (curve,) = lines(axes, styles["palbert"], marked=False)
@@ -110,7 +110,7 @@ def test_a_thin_line_shows_the_best_coins_of_the_same_models(evidence, styles):
     assert "Thin lines show the best coin toss" in picture.caption
 
 
-def test_a_point_is_as_high_in_every_panel_and_the_layers_are_shared(evidence):
+def test_points_share_height_and_layer_axis(evidence):
     panels = layers_picture(evidence).figure.axes
     spans = [high - low for low, high in (axes.get_ylim() for axes in panels)]
     assert len(panels) == 2 and spans == pytest.approx([spans[0]] * 2)
@@ -129,7 +129,7 @@ def test_study_without_predictions_has_no_pictures_of_exits(tmp_path):
     assert exits_picture(evidence) is None
 
 
-def test_strips_show_the_shares_of_examples_by_exit_layer_and_the_posterior_over_them(evidence):
+def test_strips_show_exit_shares_and_posterior(evidence):
     posterior = np.full((5, 12), 1 / 12)
     place = ("palbert", "rte")
     exits = {place: replace(evidence.exits[place], posterior=posterior)}
@@ -164,7 +164,7 @@ def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles
         )
 
 
-def test_differences_are_those_of_the_tests_against_layers_where_nothing_was_timed(evidence, styles):
+def test_differences_use_layers_without_times(evidence, styles):
     picture = differences_picture(evidence)
     for task, title in (("rte", "RTE"), ("stsb", "STS-B")):
         (mark,) = [line for line in panel(picture, title).get_lines() if line.get_color() == styles["palbert"].colour]
@@ -232,7 +232,7 @@ def test_methods_are_told_apart():
     assert [style.colour for style in styles] == [choose_styles(rows(name))[name].colour for name in names]
 
 
-def test_rows_of_one_method_share_its_colour_and_differ_in_their_lines():
+def test_rows_of_one_method_share_colour():
     styles = choose_styles(rows("palbert (one)", "palbert (two)"))
     one, two = styles.values()
     assert one.colour == two.colour and one.line != two.line
@@ -258,7 +258,7 @@ def test_rules_of_one_training_are_curves_of_one_panel_with_bands(evidence):
     assert f"palbert, fixed: from {fixed[0, 1]:.1f} at 1.0 layers to {fixed[-1, 1]:.1f} at 12.0" in picture.alt
 
 
-def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(evidence):
+def test_alt_text_has_numbers_of_data(evidence):
     alt = layers_picture(evidence).alt
     palbert = evidence.exits["palbert", "rte"]
     low, high = (100 * np.median(palbert.sweeps[0].scores[:, place]) for place in (0, -1))
@@ -331,7 +331,7 @@ def test_pictures_have_the_width_of_a_column_or_a_page(drawn):
 
 
 @pytest.mark.parametrize("draw", [layers_picture, exits_picture])
-def test_nine_tasks_fit_on_a_printed_page_with_text_of_seven_points(evidence, draw):
+def test_nine_tasks_fit_on_printed_page(evidence, draw):
     own = {label: evidence.exits[label, "rte"] for label in METHODS}
     exits = {(label, task): own[label] for task in TRAINABLE_TASKS for label in METHODS}
     width, height = draw(given(evidence, exits=exits, coins={})).figure.get_size_inches()

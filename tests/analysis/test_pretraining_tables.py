@@ -59,7 +59,7 @@ def two_methods(tmp_path_factory) -> Study:
     return load_study(launched_study(tmp_path_factory.mktemp("runs") / "two", plan))
 
 
-def test_the_dev_table_names_it_once_with_steps_tokens_cost_and_held_out_scores(made, two_methods):
+def test_dev_table_names_pretraining_once(made, two_methods):
     text = (two_methods.folder / "tables" / "dev.md").read_text()
     assert text.count("Every row uses backbone mini-albert, which was pretrained with albert-mlm") == 1
     assert text.count("albert-mlm") == 1
@@ -91,7 +91,7 @@ def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_me
     assert warn_of_unlike_compute([Entry("albert", own[0], shared), Entry("pondernet", own[0], shared)]) == []
 
 
-def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, plain):
+def test_unlike_compute_of_rows_is_told(made, plain):
     notes = warn_of_unlike_compute(row_ledger(make_rows(load_studies([made, plain]), separate=True)))
     assert (
         "the pretraining of the rows' backbones differs by more than 20 %: albert (pretrained) "
@@ -99,7 +99,7 @@ def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, pla
     ) in notes
 
 
-def test_rows_that_had_the_same_one_are_not_warned_of_however_many_pay(made, two_methods):
+def test_rows_with_same_compute_are_not_warned(made, two_methods):
     notes = warn_of_unlike_compute(row_ledger(make_rows([load_study(made), two_methods], separate=True)))
     assert not any("pretraining of the rows" in note for note in notes)
 
@@ -133,7 +133,7 @@ def test_tables_without_one_say_nothing_of_it(plain):
     assert "pretrain" not in "".join(path.read_text() for path in (plain / "tables").iterdir())
 
 
-def test_a_published_number_of_the_same_backbone_is_not_held_against_it(study):
+def test_published_number_of_same_backbone_is_comparable(study):
     (row,) = make_rows([study])
     asked = replace(study.file.plan.asked, data="folder")
     object.__setattr__(study, "file", replace(study.file, plan=replace(study.file.plan, asked=asked)))

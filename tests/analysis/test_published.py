@@ -36,7 +36,7 @@ def apart(made: Table, label: str) -> list[str]:
     return [block.title for block in made.blocks for line in block.lines if line.label == f"published {label}"]
 
 
-def test_nine_and_twelve_layers_stand_in_one_table_each_over_its_own_line(tmp_path):
+def test_unlike_depths_stand_in_one_table(tmp_path):
     nine = config_of("albert") | {"num_hidden_layers": 9}
     records = arm("albert", "rte", [0.76] * 5) + arm("albert:9-layers", "rte", [0.74] * 5, num_layers=9, config=nine)
     made = table(write_study(tmp_path, records))
@@ -80,7 +80,7 @@ def test_every_row_of_the_ablation_finds_its_own_line(tmp_path):
     }
 
 
-def test_a_mean_of_five_draws_is_not_the_paper_s_one_draw(tmp_path):
+def test_mean_of_five_draws_differs_from_single_draw(tmp_path):
     config = config_of("pondernet") | {"sample_draws": 5}
     made = table(write_study(tmp_path, arm("pondernet", "rte", [0.7] * 5, config=config)))
     assert beneath(made, "pondernet") == []
@@ -94,12 +94,12 @@ def test_a_backbone_is_the_published_one_by_its_whole_name(tmp_path):
 
 
 @pytest.mark.parametrize("backbone", ["albert-base-v2", "albert/albert-base-v2@" + "a" * 40])
-def test_a_backbone_without_owner_or_with_a_commit_is_the_published_one(tmp_path, backbone):
+def test_unowned_or_pinned_backbone_names_are_published(tmp_path, backbone):
     made = table(write_study(tmp_path, arm("albert", "rte", [0.78] * 5), backbone=backbone))
     assert beneath(made, "albert") == ["published ALBERT"]
 
 
-def test_a_part_of_a_name_is_no_backbone_of_electra_s_table(tmp_path):
+def test_partial_name_is_not_in_electra_table(tmp_path):
     records = arm("electra-small", "sst2", [0.9] * 5, config=config_of("electra-small") | {"head": "pooled"})
     made = table(write_study(tmp_path, records, backbone="shoarora/electra-small-owt"), "electra")
     assert beneath(made, "electra-small") == ["published ELECTRA-Small-OWT (ours, 17M)"]
@@ -150,7 +150,7 @@ def test_a_row_is_one_row_however_the_tasks_data_differ(tmp_path):
     assert sum("is not the official GLUE: train has" in note for note in made.notes) == 3
 
 
-def test_a_row_with_several_reasons_is_one_row_that_names_them_by_task(tmp_path):
+def test_reasons_of_a_row_are_grouped_by_task(tmp_path):
     cut = ("train has 2 rows, the official 9",)
     records = arm("electra-small", "rte", [0.7] * 5, data_differences=cut) + arm("electra-small", "mnli", [0.8] * 5)
     made = table(write_study(tmp_path, records, backbone="google/electra-small-discriminator"), "electra")
@@ -176,7 +176,7 @@ def test_swapped_columns_of_test_scores_have_a_note(tmp_path):
     assert any("almost certainly swapped" in note for note in made.notes)
 
 
-def test_test_scores_of_a_paper_include_its_models_without_a_hub_name(tmp_path):
+def test_paper_test_scores_include_models_off_the_hub(tmp_path):
     records = arm("alectra-small", "rte", [0.6] * 5)
     made = table(
         scored_on_test(write_study(tmp_path, records, backbone="shoarora/alectra-small-owt"), "rte"), "scores_on_test"

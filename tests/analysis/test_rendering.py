@@ -62,7 +62,7 @@ def test_entry_without_a_number_is_a_gap():
     assert "| palbert |   – |" in render(made([Line("palbert", {"rte": Entry()})]), "md")
 
 
-def test_markdown_shows_the_mark_and_the_seeds_where_they_are_not_the_protocols():
+def test_markdown_shows_mark_and_unusual_seeds():
     assert line_of_markdown("palbert", SCORE) == "| palbert | 71.5↑ (n=4) |"
 
 
@@ -91,7 +91,7 @@ def test_every_number_in_the_csv_is_a_number():
     }  # fmt: skip
 
 
-def test_csv_has_the_seeds_in_columns_of_their_own_and_nothing_for_a_gap():
+def test_csv_has_seed_columns_and_empty_gaps():
     (row,) = rows_of_csv(made([Line("palbert", {"rte": SCORE, "cola": Entry()})]))
     assert (row["rte"], row["rte_n"], row["cola"]) == ("71.5", "4", "")
 
@@ -108,7 +108,7 @@ def test_csv_keeps_numbers_and_gaps(text):
     assert row["rte"] == text
 
 
-def test_json_has_all_digits_marks_and_seeds_and_nothing_for_a_gap():
+def test_json_has_full_precision_marks_and_null_gaps():
     entries = {"rte": replace(TENTHS.entry(71.5004), n=4, mark="↑"), "cola": Entry()}
     written = json.loads(json_text(made([Line("palbert", entries)], sidecar={"cells": []})))
     line = {"method": "palbert", "source": "ours", "block": "", "rte": 71.5004, "rte_n": 4, "rte_mark": "↑"}

@@ -103,14 +103,14 @@ def test_departures_are_counted_and_linked(tmp_path):
     ]
 
 
-def test_data_that_are_not_the_official_glue_are_named_on_the_first_screen(tmp_path):
+def test_unofficial_data_are_named_on_first_screen(tmp_path):
     folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     edit_records(folder, lambda rows: [row.update(data_differences=["dev has 3 rows, not 277"]) for row in rows])
     told = [one.text for one in caveats(evidence_of(folder))]
     assert "The data of these tasks are not the official GLUE: RTE." in told
 
 
-def test_every_link_in_the_page_has_its_target_and_every_target_is_there_once(parsed):
+def test_page_links_have_unique_targets(parsed):
     targets = [href.removeprefix("#") for href in parsed.links if href.startswith("#")]
     assert targets and set(targets) <= set(parsed.ids)
     assert len(parsed.ids) == len(set(parsed.ids))
@@ -143,18 +143,18 @@ def test_every_table_has_a_caption_and_headers_with_a_scope(parsed):
     assert set(parsed.headers) <= {"row", "col", "rowgroup"}
 
 
-def test_whatever_may_be_wider_than_a_phone_scrolls_in_a_box_of_its_own(parsed):
+def test_wide_page_parts_scroll_in_boxes(parsed):
     assert parsed.unboxed == []
 
 
-def test_titles_and_headings_over_several_columns_are_no_part_of_a_tables_width(page):
+def test_headings_over_columns_do_not_widen_table(page):
     assert re.findall("<caption>(?!<div>)", page) == [] and re.findall('class="block">(?!<div>)', page) == []
     (rule,) = re.findall(r"\ncaption div, th\.block div {([^}]*)}", page)
     assert " width: var(--wide);" in rule and "margin-right: calc(-1 * var(--wide));" in rule
     assert "100vw" in rule and "position: sticky; left: 0;" in rule
 
 
-def test_what_scrolls_fades_at_its_right_edge_until_it_is_scrolled_to_its_end(page):
+def test_scrolling_box_fades_until_scrolled(page):
     assert "animation-timeline: scroll(self inline);" in page.partition(".scroll {")[2].partition("@keyframes")[0]
     assert "100% { mask-image: none; }" in page
 
@@ -227,7 +227,7 @@ class Unfolded(HTMLParser):
             self.words += len(data.split())
 
 
-def test_page_of_two_methods_on_two_tasks_has_1200_words_and_three_open_tables_at_most(tmp_path):
+def test_report_of_two_methods_is_short(tmp_path):
     """As the default study has; of its published rows and of all that is folded none is counted."""
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.8}, ["sst2", "cola"], data="mini")
     page = report.write_report(folder).read_text()
@@ -237,7 +237,7 @@ def test_page_of_two_methods_on_two_tasks_has_1200_words_and_three_open_tables_a
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_page_of_eight_tasks_and_five_methods_is_below_5_mb(tmp_path):
+def test_page_of_eight_tasks_is_below_5_mb(tmp_path):
     methods = {"albert": 0.7, "palbert": 0.8, "pondernet": 0.7, "pabee": 0.75, "electra-small": 0.9}
     tasks = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
     folder = predicted_study(tmp_path / "s", methods, tasks, num_examples=100)
@@ -277,7 +277,7 @@ def test_a_study_of_which_every_search_trial_failed_has_its_page(tmp_path):
     assert "albert/rte: missing" in page
 
 
-def test_departures_are_a_table_of_what_is_here_and_what_the_paper_has(tmp_path):
+def test_departures_tabulate_ours_and_papers(tmp_path):
     lines = (Departure("seeds", "5", "3"), Departure("last batch", "", "smaller"), "a sentence of an older plan")
     write_plan_of(tmp_path, replace(plan_of(["palbert"], ["rte"]), departures={"protocol": lines}))
     write_records(tmp_path, [])

@@ -34,7 +34,7 @@ def test_studies_join_by_arm_into_one_row_per_method(tmp_path):
     assert "- study one covers albert, palbert on rte" in text and "- study two covers palbert on cola" in text
 
 
-def test_an_arm_that_two_studies_have_is_one_cell_with_each_trial_once(tmp_path):
+def test_arm_of_two_studies_is_one_cell(tmp_path):
     records = arm("albert", "rte", SCORES)
     one = write_study(tmp_path / "one", records[:4])
     two = write_study(tmp_path / "two", records)
@@ -71,7 +71,7 @@ def test_studies_of_unlike_seed_plans_are_refused(tmp_path):
         write_tables([one, two], tmp_path / "out")
 
 
-def test_a_row_of_fewer_seeds_than_the_title_says_is_marked_and_never_strict(tmp_path):
+def test_row_with_fewer_seeds_is_marked_and_not_strict(tmp_path):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES[:2]), seeds=2)
     write_tables([one, two], tmp_path / "out", separate=True)
@@ -101,7 +101,7 @@ def test_a_row_of_fewer_seeds_than_the_title_says_is_marked_and_never_strict(tmp
         ),
     ],
 )
-def test_two_data_sets_share_no_column_and_generated_and_other_data_no_table(tmp_path, separate, task, data, said):
+def test_data_sets_share_no_column(tmp_path, separate, task, data, said):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("palbert", task, SCORES), **data)
     with pytest.raises(ValueError, match=re.escape(said.format(one=one, two=two))):
@@ -152,7 +152,7 @@ def test_rows_chosen_from_unlike_numbers_of_configurations_say_so(tmp_path):
     assert note in (tmp_path / "out" / "dev.md").read_text()
 
 
-def test_searches_of_one_total_that_are_unlike_on_each_task_say_so(tmp_path):
+def test_unlike_searches_of_one_total_are_told(tmp_path):
     numbers = {("palbert", "sst2"): 6, ("albert", "sst2"): 2, ("palbert", "cola"): 2, ("albert", "cola"): 6}
     records = [row for place, number in numbers.items() for row in _searched(*place, number)]
     study = write_study(tmp_path / "s", records, samples=6)

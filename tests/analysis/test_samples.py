@@ -94,7 +94,7 @@ def test_rows_name_the_choice_of_epochs_on_dev_beside_the_interval(tmp_path, cas
     assert (words in (tmp_path / "tables" / "answer.md").read_text()) == is_chosen
 
 
-def test_a_cell_of_one_seed_is_held_against_the_constant_by_its_score(tmp_path):
+def test_single_seed_cell_is_compared_with_constant(tmp_path):
     study = predicted_study(tmp_path, {"palbert": 0.3}, ["rte"])
     edit_records(study, lambda rows: rows.__delitem__(slice(1, 5)))
     assert set(gather([load_study(study)]).not_above_constant) == {("palbert", "rte")}
@@ -131,7 +131,7 @@ def test_models_that_err_alike_spread_over_dev_examples_alone():
     assert found.spread_over_examples == pytest.approx(np.sqrt(one.mean() * (1 - one.mean()) / EXAMPLES), rel=0.05)
 
 
-def test_a_model_is_as_uncertain_as_its_examples_are_few_however_its_seeds_err():
+def test_uncertainty_of_few_examples_ignores_seed_errors():
     """250 examples at 80 %: 2.5 points, whether the seeds err on the same examples or not."""
     answers = (np.random.default_rng(0).random((20, EXAMPLES)) < 0.8).astype(int)
     found = sample_of(answers)

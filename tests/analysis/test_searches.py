@@ -31,7 +31,7 @@ def test_configurations_that_are_all_alike_leave_nothing_to_luck():
     assert search_variance([0.7] * 12, SEEDS).value == 0.0
 
 
-def test_configurations_far_apart_leave_the_seeds_and_the_best_of_them_to_luck():
+def test_distant_configurations_dominate_seed_noise():
     found = search_variance(np.linspace(0.0, 0.9, 12), SEEDS)
     upper = np.linspace(0.0, 0.9, 12)[6:] - 0.45
     spread = np.sum(upper**2) / 5
@@ -155,7 +155,7 @@ def test_winner_inside_its_range_and_at_a_natural_end_gets_none(allowed, value):
     assert widen_range(allowed, value) is None
 
 
-def test_winner_at_an_end_is_noted_with_the_option_that_widens_its_range(tmp_path):
+def test_winner_at_range_end_names_widening_option(tmp_path):
     rows = rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7, 0.8], config={"learning_rate": 4.9e-5})))
     assert edge_notes(rows) == [
         "the search chose values in the first or last tenth of their ranges, so better ones may lie outside: "

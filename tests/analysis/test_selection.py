@@ -20,7 +20,7 @@ def printed(capsys, folder, *arguments):
     return capsys.readouterr().out
 
 
-def test_rows_and_columns_stand_in_the_order_asked_for_and_nothing_is_written(folder, capsys):
+def test_rows_and_columns_follow_request(folder, capsys):
     text = printed(capsys, folder, "--rows", "palbert,ALBERT", "--tasks", "mrpc,RTE", "--format", "csv")
     header, *lines = [line.split(",") for line in text.splitlines()]
     assert header.index("mrpc") < header.index("rte")

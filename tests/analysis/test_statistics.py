@@ -85,7 +85,7 @@ def test_resamples_are_the_same_for_every_method():
 
 
 @pytest.mark.slow
-def test_welch_without_seed_noise_is_the_paired_t_test_of_the_examples():
+def test_welch_without_seed_noise_is_paired_t():
     rng = np.random.default_rng(4)
     correct, other = rng.random((2, 2_000)) < [[0.8], [0.78]]
     weights = rng.multinomial(2_000, np.full(2_000, 1 / 2_000), size=4_000) / 2_000
@@ -163,7 +163,7 @@ def simulated_table(rng, *, tasks=8, seeds=5, effect=0.0):
 
 
 @pytest.mark.slow
-def test_false_positives_of_the_paired_test_stay_at_its_level_over_1000_simulated_tables():
+def test_paired_test_keeps_level_in_1000_tables():
     rng = np.random.default_rng(5)
     marked = [min(simulated_table(rng)) < statistics.ALPHA for _ in range(1_000)]
     assert np.mean(marked) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 1_000)
@@ -187,7 +187,7 @@ def test_paired_test_finds_a_large_difference():
 
 
 @pytest.mark.slow
-def test_a_well_known_part_of_the_variance_does_not_make_the_test_too_sure():
+def test_known_variance_part_keeps_level():
     """At the level of the first of 32 comparisons, with a fifth of the variance known and five seeds for the rest."""
     rng, level, repeats = np.random.default_rng(9), 0.05 / 32, 100_000
     estimates = 0.4 * rng.chisquare(4, (repeats, 2)) / 4
@@ -199,7 +199,7 @@ def test_a_well_known_part_of_the_variance_does_not_make_the_test_too_sure():
 
 
 @pytest.mark.slow
-def test_no_more_than_one_table_in_twenty_of_five_methods_alike_is_marked():
+def test_five_equal_methods_are_marked_in_5_percent():
     """Holm over all 32 comparisons with the baseline; over each method's eight alone it is one in six, which 150 tables
     tell from one in twenty with a chance of 99 %."""
     rng, repeats = np.random.default_rng(10), 150
@@ -222,7 +222,7 @@ def test_no_more_than_one_table_in_twenty_of_five_methods_alike_is_marked():
 
 @pytest.mark.parametrize("answer", [0, 1])
 @pytest.mark.parametrize("name", ["cola", "mrpc", "stsb"])
-def test_a_model_that_answers_all_alike_has_the_same_score_on_every_resample_without_a_warning(name, answer):
+def test_constant_model_resamples_without_warning(name, answer):
     for n in range(200, 330, 7):
         labels, constant = (np.arange(n) % 3 == 0).astype(int), np.full((3, n), answer)
         resampled = resampled_scores(TASKS[name], constant, labels, np.full(n, "dev"), resamples=50, seed=1)

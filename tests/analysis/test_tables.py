@@ -47,7 +47,7 @@ def test_csv_has_the_contract_columns_and_one_row_per_method(tmp_path):
     ]
 
 
-def test_cell_is_the_median_of_the_confirm_scores_in_points_with_one_decimal(tmp_path):
+def test_cell_is_median_of_confirm_scores_in_points(tmp_path):
     assert write_dev(tmp_path, arm("palbert", "rte", SCORES))["palbert"]["rte"] == "72.5"
 
 
@@ -66,7 +66,7 @@ def test_median_of_ties_is_the_tied_score(tmp_path):
     assert write_dev(tmp_path, arm("palbert", "rte", [0.7, 0.7, 0.7, 0.9, 0.1]))["palbert"]["rte"] == "70.0"
 
 
-def test_median_of_an_even_number_of_seeds_is_the_mean_of_the_middle_two(tmp_path):
+def test_median_of_even_seed_count_is_mean_of_middle(tmp_path):
     rows = write_dev(tmp_path, arm("palbert", "rte", [0.70, 0.72]), seeds=2)
     assert rows["palbert"]["rte"] == "71.0"
 
@@ -81,7 +81,7 @@ def test_macro_is_empty_while_a_cell_is_missing(tmp_path):
     assert write_dev(tmp_path, records, tasks=EIGHT)["palbert"]["macro"] == ""
 
 
-def test_planned_cell_without_records_is_a_gap_and_named_below_the_table(tmp_path):
+def test_planned_cell_without_records_is_a_named_gap(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), tasks=["rte", "cola"])], tmp_path)
     text = (tmp_path / "dev.md").read_text()
     assert "| palbert             | 72.5 |    – |" in text
@@ -89,7 +89,7 @@ def test_planned_cell_without_records_is_a_gap_and_named_below_the_table(tmp_pat
     assert dev_csv(tmp_path)["palbert"]["cola"] == ""
 
 
-def test_cell_with_too_few_seeds_is_marked_with_its_n_and_named(tmp_path):
+def test_cell_with_few_seeds_is_marked_with_n(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", [0.7, 0.72, 0.71, None, 0.73]))], tmp_path)
     assert (dev_csv(tmp_path)["palbert"]["rte"], dev_csv(tmp_path)["palbert"]["rte_n"]) == ("71.5", "4")
     assert "71.5 (n=4)" in (tmp_path / "dev.md").read_text()
@@ -132,7 +132,7 @@ def test_confirm_records_of_a_former_winner_leave_the_cell(tmp_path):
     assert write_dev(tmp_path, records)["palbert"]["rte"] == "70.0"
 
 
-def test_frame_tells_the_records_that_cells_are_made_of_from_all_others(tmp_path):
+def test_frame_tells_counted_records_from_others(tmp_path):
     old = arm("palbert", "rte", [0.6] * 5, config={"learning_rate": 1e-5})
     new = arm("palbert", "rte", [0.7, 0.71, None], config={"learning_rate": 2e-5})
     records = load(write_study(tmp_path, [*old, *new])).records
@@ -307,7 +307,7 @@ def test_published_numbers_have_source_and_confidence_and_name_the_swapped_cells
 
 
 @pytest.mark.parametrize("stopping", [None, EarlyStopping()])
-def test_what_trials_were_computed_on_is_said_and_what_else_scores_depend_on(tmp_path, stopping):
+def test_computing_environment_of_trials_is_told(tmp_path, stopping):
     search, *confirm = arm("albert", "rte", SCORES)
     records = [replace(search, device="A CPU (AVX2), 1 thread"), *confirm]
     write_tables([write_study(tmp_path / "study", records, protocol={"early_stopping": stopping})], tmp_path)

@@ -69,7 +69,7 @@ def test_variance_of_a_median_is_that_of_simulated_ones(number):
 
 
 @pytest.mark.parametrize("statistic", ["best-dev model", "n/a", "best of 10 by dev", "median, many seeds"])
-def test_what_is_no_median_or_mean_of_known_seeds_gets_no_verdict(statistic):
+def test_unknown_seed_statistics_get_no_verdict(statistic):
     assert statistic in FILE.read_text()
     assert verdict(WIDE, 0.7, statistic, None) is None
 

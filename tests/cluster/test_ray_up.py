@@ -186,7 +186,7 @@ def test_a_worker_with_other_code_is_named_and_trains_nothing(cluster: ClusterOn
     assert study.left_out() == {cluster.hosts.name(host)}
 
 
-def test_a_worker_whose_clock_is_minutes_off_is_named_and_no_number_is_wrong(cluster: ClusterOnHosts) -> None:
+def test_worker_clock_skew_is_named_without_wrong_numbers(cluster: ClusterOnHosts) -> None:
     host = cluster.workers[0]
     shutil.copy(ROOT / "tests/helpers/shifted_clock.py", cluster.hosts.disk(host) / "tmp")
     cluster.hosts.run(host, "echo 600 > /tmp/seconds")
@@ -224,7 +224,7 @@ def test_a_worker_with_another_python_is_refused_by_name(cluster: ClusterOnHosts
     assert cluster.all_join()
 
 
-def test_a_study_in_a_bucket_needs_no_shared_folder_and_survives_a_power_cut(cluster: ClusterOnHosts) -> None:
+def test_bucket_study_survives_power_cut(cluster: ClusterOnHosts) -> None:
     """The operator's machine has the bucket."""
     place = f"{cluster.hosts.address(OPERATOR)}:{BUCKET_PORT}"
     server = f"python -m moto.server -H {cluster.hosts.address(OPERATOR)} -p {BUCKET_PORT}"

@@ -155,7 +155,7 @@ def test_a_study_is_cancelled_twice_requeued_once_and_complete(slurm: SlurmOnHos
     slurm.wait(lambda: not slurm.left(), slurm.left)
 
 
-def test_a_study_survives_the_loss_of_its_first_node_and_of_another(slurm: SlurmOnHosts, tmp_path: Path) -> None:
+def test_study_survives_loss_of_head_and_worker(slurm: SlurmOnHosts, tmp_path: Path) -> None:
     study = StudyOnSlurm(slurm, "lost", samples=2, seeds=12, epochs=6)  # more than one node does meanwhile
     job = study.submit()
     study.wait_for_another_epoch(job)

@@ -44,7 +44,7 @@ def test_a_contender_runs_all_of_its_trials(contender):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_slots_of_a_small_study_are_busier_than_ray_tune_leaves_them(tmp_path):
+def test_small_study_keeps_slots_busier_than_ray_tune(tmp_path):
     sizes = ["--arms", "1", "--samples", "3", "--seeds", "2", "--epochs", "3", "--seconds", "0.2"]
     resolved = utilisation.unequal_arms(utilisation.build_parser().parse_args(sizes))
     study, tune = (
@@ -80,7 +80,7 @@ def test_the_studies_of_the_scale_benchmark_open_and_have_their_tables(tmp_path)
     assert make_tables(load_studies([folder]))[0].sidecar["incomplete"] == []
 
 
-def test_flops_of_nystrom_attention_grow_with_the_length_and_those_of_softmax_with_its_square():
+def test_nystrom_flops_are_linear_softmax_quadratic():
     sizes = ["--landmarks", "8", "--kernel-size", "3", "--rounds", "1"]
     arguments = attention.build_parser().parse_args(sizes)
     short, long = (attention.measure(tokens, arguments, "cpu")["flops"] for tokens in (128, 256))
@@ -136,7 +136,7 @@ def test_a_count_that_is_none_is_refused_in_one_line(command, option, given, cap
 
 
 @pytest.mark.parametrize("sampler", ["random", "qmc"])
-def test_a_longer_search_of_a_recorded_surface_comes_nearer_to_its_best(tmp_path, sampler):
+def test_longer_search_gets_nearer_to_best(tmp_path, sampler):
     study = launched_study(tmp_path / "surface", mini_plan(methods=("albert",), tasks=("rte",), samples=12))
     (arm,) = require_plan(study).plan.first_arms
     surface = search_strategies.Surface(study, arm)

@@ -47,13 +47,13 @@ def test_every_link_of_a_page_leads_somewhere() -> None:
     assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_commands_on_one_s_own_methods_are_typed_as_the_readme_has_them() -> None:
+def test_own_method_commands_match_readme() -> None:
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "docs" / "own_method.md").read_text(), re.M | re.S)
     lines = "".join(text for language, text in blocks if not language).splitlines()
     assert len(lines) > 4 and all(line.startswith(".venv/bin/python -m ") for line in lines)
 
 
-def test_every_room_of_tests_is_run_by_one_of_the_two_commands() -> None:
+def test_every_test_folder_runs_in_one_command() -> None:
     configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     rooms = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").glob("*/**/test_*.py")}
     assert {"/".join(room.split("/")[:2]) for room in rooms} == {*configuration["testpaths"], "tests/cluster"}
@@ -70,7 +70,7 @@ def test_every_decision_that_is_cited_is_there() -> None:
     assert cited <= set(anchors)
 
 
-def test_every_message_of_the_troubleshooting_page_is_one_that_the_code_prints() -> None:
+def test_troubleshooting_messages_exist_in_code() -> None:
     packages = ("analysis", "search_spaces", "study", "trainables")
     code = "".join(path.read_text() for package in packages for path in (ROOT / package).rglob("*.py"))
     joined = re.sub(r'"\s*\n\s*f?"', "", code)  # a text that goes over two lines

@@ -169,7 +169,7 @@ def test_minutes_are_above_zero(given):
         real_results.build_parser().parse_args(["--scale", "cpu", "--minutes", given])
 
 
-def test_a_stage_that_is_done_does_not_run_again_and_the_first_runs_however_few_minutes_there_are(tmp_path, capsys):
+def test_finished_stage_is_skipped_and_first_always_runs(tmp_path, capsys):
     there = places(tmp_path)
     other = Measurement("another", "counts", (), minutes=10.0)
     assert real_results.run([NOTHING, other], there, 0.5) == 1
@@ -210,7 +210,7 @@ def test_a_measurement_is_ended_with_all_that_it_has_started():
     process.stdout.close()
 
 
-def test_the_page_is_made_of_what_is_kept_which_verify_agrees_with(tmp_path, out):
+def test_page_is_made_of_verified_records(tmp_path, out):
     real_results_page.keep("cpu", out, kept=tmp_path)
     study = tmp_path / "cpu" / "cpu-cola"
     assert verify(study) == []
@@ -241,7 +241,7 @@ def test_a_claim_is_decided_only_by_what_has_learned(tmp_path, changed, word):
     assert len(decided) == 2 and all(line.endswith(f"| {word} |") for line in decided), lines
 
 
-def test_a_claim_within_some_layers_is_of_the_best_real_setting_of_each_row(tmp_path):
+def test_claim_within_layers_uses_best_real_setting(tmp_path):
     evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
     chosen = real_results_page.chosen_within(evidence, 4)
     assert all(np.mean(own.mean_layers) <= 4.1 for own in chosen.values())
@@ -258,7 +258,7 @@ def test_a_budget_that_no_setting_fits_has_no_verdict(tmp_path, monkeypatch):
     assert line.endswith("| no setting fits |")
 
 
-def test_page_claims_nothing_that_no_exit_setting_of_the_kept_studies_reaches():
+def test_page_claims_only_reachable_settings():
     """Every setting of PALBERT within four layers scores 0 on CoLA; no gain has an interval above 0."""
     text = real_results_page.page_path("cpu").read_text()
     assert "| PALBERT - PonderNet, within 4 layers | CoLA |  | -11.4 (-16.4 to -6.4) |" in text
@@ -282,7 +282,7 @@ def test_page_tells_what_decides_the_claims():
     assert len(text.split()) < 2_000  # the tables are beside the records
 
 
-def test_lead_at_a_cut_is_that_of_the_answers_of_this_layer():
+def test_lead_at_cut_uses_answers_of_its_layer():
     """A plain writing for SST-2, whose metric is accuracy."""
     evidence = gather([load_study(real_results_page.KEPT / "cpu" / "cpu-sst2")])
     means = {
@@ -314,7 +314,7 @@ def test_folders_of_a_machine_stand_on_no_page(tmp_path, glue):
     assert str(glue) not in page + tables and "data GLUE" in tables
 
 
-def test_the_limit_of_a_piece_and_the_folder_of_the_studies_stand_on_no_page():
+def test_kit_limit_and_folder_stand_on_no_page():
     command = "python -m study.launch --task rte --out /some/where --name cpu --max-minutes 8.50"
     assert real_results_page.command_in_words(command) == "python -m study.launch --task rte --out OUT --name cpu"
 
@@ -401,7 +401,7 @@ def split_numbers(svg: bytes) -> tuple[str, list[float]]:
     return decimal.sub("#", text), [float(number) for number in decimal.findall(text)]
 
 
-def test_the_table_of_exit_rules_in_the_results_is_of_the_kept_study():
+def test_exit_rules_in_results_are_of_kept_study():
     evidence = gather([load_study(real_results_page.KEPT / "cpu" / "cpu-cola")])
     rules = render(exit_rules_table(evidence), "md").splitlines()
     assert "\n".join(line for line in rules if line.startswith("|")) in (ROOT / "docs/results.md").read_text()
@@ -413,7 +413,7 @@ def no_wheels(monkeypatch):
     monkeypatch.setattr(real_results_kit, "download_wheels", lambda folder, *, python: folder.mkdir())
 
 
-def test_a_kit_has_the_code_the_tasks_and_a_backbone_of_half_the_bytes(tmp_path, glue, backbone, no_wheels):
+def test_kit_contains_code_tasks_and_half_size_backbone(tmp_path, glue, backbone, no_wheels):
     kit = tmp_path / "kit"
     size = real_results_kit.make_kit(kit, glue=glue, backbone=backbone, python="3.12")
     assert size == sum(path.stat().st_size for path in kit.rglob("*") if path.is_file())
@@ -429,9 +429,7 @@ def test_a_kit_has_the_code_the_tasks_and_a_backbone_of_half_the_bytes(tmp_path,
     assert len((kit / "README").read_text().splitlines()) == 5
 
 
-def test_a_kit_is_refused_over_its_size_and_over_a_folder_of_something_else(
-    tmp_path, glue, backbone, no_wheels, monkeypatch
-):
+def test_oversized_kit_and_foreign_folder_are_refused(tmp_path, glue, backbone, no_wheels, monkeypatch):
     monkeypatch.setattr(real_results_kit, "MOST_BYTES", 2**19)
     with pytest.raises(ValueError, match=r"^the kit has [\d.]+ MiB \(.*code.tar.gz .*\); allowed: at most 0.5$"):
         real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
@@ -442,7 +440,7 @@ def test_a_kit_is_refused_over_its_size_and_over_a_folder_of_something_else(
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
-def test_a_kit_that_cannot_be_made_leaves_the_one_that_is_there(tmp_path, glue, backbone, no_wheels):
+def test_failed_kit_keeps_existing_one(tmp_path, glue, backbone, no_wheels):
     real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
     before = {path: path.stat().st_size for path in (tmp_path / "kit").rglob("*")}
     with pytest.raises(ValueError, match=r"without CoLA/train.tsv"):
@@ -504,7 +502,7 @@ def reports_in(out: Path) -> int:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_kit_that_is_interrupted_twice_and_moved_comes_to_the_same_records(tmp_path, glue, backbone, monkeypatch):
+def test_twice_interrupted_moved_kit_gives_same_records(tmp_path, glue, backbone, monkeypatch):
     if "KIT_PYTHON" not in os.environ:
         monkeypatch.setattr(real_results_kit, "download_wheels", lambda folder, *, python: one_wheel(folder))
     kit, whole, pieces, moved = (tmp_path / name for name in ("kit", "whole", "pieces", "moved"))

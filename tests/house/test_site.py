@@ -38,7 +38,7 @@ def test_no_page_loads_anything_from_elsewhere(site):
         assert loaded == [], page.name
 
 
-def test_the_methods_page_has_the_departures_and_exit_rules_of_the_code(site):
+def test_methods_page_has_departures_and_exit_rules(site):
     text = (site / "methods.html").read_text()
     assert "<td>no limit in the paper</td>\n<td>at most 25, as in the code</td>" in text
     assert re.findall(r'<h3 id="\w+">(\w+)', text) == [

@@ -26,7 +26,7 @@ def test_all_contenders_get_the_same_examples_of_every_length():
 
 
 @pytest.mark.parametrize("examples", [8, 656])
-def test_a_draw_is_of_a_batch_at_least_and_of_what_there_is(examples):
+def test_draw_has_at_least_one_batch_and_at_most_all(examples):
     with pytest.raises(ValueError, match=f"--examples is {examples}; allowed: from 16 to 640"):
         next(training_speed.drawn(np.full(640, 7), examples, 16))
 
@@ -71,7 +71,7 @@ def test_contenders_compute_the_tokens_that_they_say(tmp_path):
 
 
 @pytest.mark.slow
-def test_trainer_pads_to_the_longest_of_a_batch_and_names_what_it_needs(tmp_path):
+def test_trainer_pads_to_longest_and_names_needs(tmp_path):
     if find_spec("accelerate") is None:
         with pytest.raises(ValueError, match="Trainer needs accelerate, which is not installed"):
             rates_of(["Trainer"], tmp_path)
@@ -101,7 +101,7 @@ def test_every_method_has_a_rate(method):
     assert rates.training > 0 and rates.evaluation > 0
 
 
-def test_a_backbone_that_is_too_flat_for_a_method_is_refused_before_anything_is_measured():
+def test_too_flat_backbone_is_refused_before_probing():
     with pytest.raises(ValueError, match=r"--backbone is mini-albert: albert:9-layers: .* has 6 layers"):
         table2.check_depth("mini-albert")
 

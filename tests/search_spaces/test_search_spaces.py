@@ -32,7 +32,7 @@ def test_the_two_files_of_a_method_fit_each_other(method, rule):
 
 @EVERY_METHOD
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
-def test_every_method_here_is_for_every_task_but_that_scores_have_no_entropy(method, task):
+def test_methods_support_tasks_but_entropy_needs_classes(method, task):
     refused = Method(method).refuses(task)
     assert refused == (NO_ENTROPY if (method, task) == ("deebert", "stsb") else None)
 

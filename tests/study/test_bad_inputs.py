@@ -162,7 +162,7 @@ def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, mess
         (b'methods = ["palbret"]', "no method named 'palbret'; available: "),
     ],
 )
-def test_a_plan_in_a_file_is_held_to_what_options_are_held_to(capsys, here, content, message):
+def test_plan_file_is_checked_like_options(capsys, here, content, message):
     (here / "plan.toml").write_bytes(content)
     assert message in refused(capsys, here, "launch", "--plan", "plan.toml", "--dry-run")
 
@@ -173,7 +173,7 @@ def test_names_in_a_plan_are_taken_as_people_write_them(capsys, here):
     assert "palbert/sst2" in capsys.readouterr().out
 
 
-def test_a_plan_of_another_version_is_said_to_be_one_with_the_fields_that_are_known(capsys, here):
+def test_plan_of_other_version_lists_known_fields(capsys, here):
     path = here / "runs" / "first" / "plan.json"
     content = {name: value for name, value in json.loads(path.read_text()).items() if name != "digest"}
     content["plan"]["asked"]["flavour"] = "mint"
@@ -203,7 +203,7 @@ def test_a_folder_in_the_place_of_a_studys_file_is_named(capsys, here, file, com
 
 
 @pytest.mark.parametrize("command", ["mirror runs/first", "predict runs/first file --to out.tsv", "tables runs/first"])
-def test_a_plan_cut_short_says_how_it_comes_back_and_nothing_is_made(capsys, here, command):
+def test_truncated_plan_tells_how_to_restore_it(capsys, here, command):
     path = here / "runs" / "first" / "plan.json"
     path.write_bytes(path.read_bytes()[:400])
     assert "; delete the file, then repeat the launch of this study: python -m study.launch " in refused(

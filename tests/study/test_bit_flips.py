@@ -14,7 +14,7 @@ KINDS = ("weights", "state", "predictions", "events.jsonl", "tokenizer", "clock.
 
 
 @pytest.mark.parametrize("way", ["local", "local, --storage URI"])
-def test_a_study_with_a_flipped_bit_ends_the_same_or_says_what_is_damaged(tmp_path, way):
+def test_study_with_flipped_bit_ends_same_or_names_it(tmp_path, way):
     more = ["--seeds", "1", "--epochs", "3"]
     flips = run_flips(tmp_path, way, flips=len(KINDS), seed=5, kinds=KINDS, more=more)
     assert [str(flip) for flip in flips if flip.outcome in FAULTS] == []

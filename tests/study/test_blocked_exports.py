@@ -20,7 +20,7 @@ FILES = ["records.jsonl", "optuna.journal", "best.toml", "report.html", "tables/
 
 
 @pytest.mark.parametrize("name", [*FILES, "mlflow.db", "browse.txt", "workers.log", "mirror.log", "pictures/seeds.svg"])
-def test_folder_in_the_place_of_a_file_is_named_before_the_first_trial(tmp_path, name):
+def test_folder_in_place_of_file_is_refused_early(tmp_path, name):
     (tmp_path / name).mkdir(parents=True)
     with pytest.raises(ValueError) as raised:
         check_places(tmp_path, mlflow=True)

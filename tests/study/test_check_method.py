@@ -140,9 +140,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_method_whose_trials_depend_on_more_than_their_key_is_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_hidden_inputs_of_a_method_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     write, expected = FAULTS[name]
     assert check_method.main([str(write(tmp_path / "methods"))]) == 1
     faults = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]

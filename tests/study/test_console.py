@@ -17,13 +17,13 @@ def test_every_command_is_a_module_with_a_parser_of_its_own():
         assert command.main.parser().prog == f"python -m {module}" and callable(command.main)
 
 
-def test_every_module_that_can_be_run_of_a_study_is_a_command():
+def test_every_runnable_study_module_is_a_command():
     files = [path for room in ("study", "analysis") for path in (ROOT / room).glob("*.py")]
     commands = {f"{path.parent.name}.{path.stem}" for path in files if "\nmain = Command(" in path.read_text()}
     assert commands - {"study.predict_dev"} == {module for module, _ in COMMANDS.values()}  # verify runs that one
 
 
-def test_a_command_gets_its_options_and_its_exit_status_is_the_consoles(tmp_path, capsys):
+def test_console_passes_options_and_exit_status(tmp_path, capsys):
     assert main(["status", str(tmp_path / "gone")]) == 2
     assert capsys.readouterr().err.startswith(f"study.status: there is no folder {tmp_path / 'gone'}; ")
 

@@ -83,7 +83,7 @@ def test_what_was_typed_is_not_offered_as_the_way_out(study, capsys):
     assert capsys.readouterr().err.endswith(f". {ADVICE}\n")
 
 
-def test_other_data_are_refused_as_they_are_named_before_they_are_read(study, capsys):
+def test_other_data_are_refused_before_reading(study, capsys):
     said = f"study {study} does not match this command; differences (study -> command): "
     for more in ([], ["--dry-run"]):
         assert launch.main(["--continue", str(study), "--data", "hub", *more]) == 2
@@ -133,7 +133,7 @@ def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
     assert compare_plans(earlier, every) == ["epochs 4 -> 99"]
 
 
-def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
+def test_partial_launch_names_untouched_arms(study):
     def note(*arguments: str) -> list[str]:
         options = options_of(*arguments)
         made = open_study(options)
@@ -187,7 +187,7 @@ def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
     }
 
 
-def test_a_limit_that_all_arms_share_is_refused_beside_some_of_them(study):
+def test_shared_limit_is_refused_for_some_arms(study):
     options = options_of("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
     made = open_study(options)
     with pytest.raises(
@@ -196,7 +196,7 @@ def test_a_limit_that_all_arms_share_is_refused_beside_some_of_them(study):
         find_launched_arms(made, options)
 
 
-def test_arms_that_are_not_launched_stay_as_they_are_and_the_next_launch_goes_on_as_if_they_had_waited():
+def test_unlaunched_arms_wait_unchanged():
     plan, _ = plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte,cola"))
     resolved, *_ = prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
     whole = Simulation(resolved).launch()

@@ -91,7 +91,7 @@ def test_nothing_is_checked_where_an_older_version_stored_no_digest(study):
     assert not [line for line in verify(study) if "was damaged" in line]
 
 
-def test_a_trial_that_starts_from_a_damaged_model_meets_a_lasting_fault_of_the_machine(study, tmp_path):
+def test_start_from_damaged_model_is_lasting_fault(study, tmp_path):
     (model,) = study.glob("trials/*/model-epoch-*")
     digest = hash_folder(model)
     damage(study, "model.safetensors")

@@ -39,7 +39,7 @@ def test_a_gpu_under_a_cpu_build_of_torch_is_a_fault() -> None:
     assert finding.is_fault and "CPU build" in finding.text
 
 
-def test_the_tasks_of_a_folder_are_listed_and_the_absent_ones_too(tmp_path: Path) -> None:
+def test_tasks_of_folder_are_listed_with_absent_ones(tmp_path: Path) -> None:
     (tmp_path / "RTE").mkdir()
     for split in ("train", "dev"):
         rows = "index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tIt is wet.\tentailment\n"
@@ -78,7 +78,7 @@ def test_storage_that_other_nodes_do_not_see_is_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_tracking_server_that_is_away_is_a_fault_without_its_password() -> None:
+def test_unreachable_tracking_server_hides_password() -> None:
     finding = doctor.check_tracking(f"http://anna:secret@127.0.0.1:{free_port()}")
     assert finding.is_fault and "refused" in finding.text and "secret" not in finding.text
 

@@ -35,7 +35,7 @@ def arm_of(folder):
     return compute_progress(PLAN, read_facts(folder)).arm("albert/rte")
 
 
-def test_dropped_seed_leaves_its_cell_incomplete_and_no_launch_runs_it_again(folder, capsys):
+def test_dropped_seed_leaves_cell_incomplete(folder, capsys):
     first = arm_of(folder).confirmed[0]
     assert drop.main([str(folder), first.key[:12], "--because", "the  node\nswapped"]) == 0
     assert "is dropped: the node swapped" in capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_dropped_winner_gives_way_to_the_best_of_the_rest(folder, capsys):
     assert verify.main([str(folder)]) == 0
 
 
-def test_score_of_a_dropped_search_trial_is_in_neither_status_nor_picture(folder):
+def test_dropped_search_trial_is_in_no_status_or_picture(folder):
     best = points(arm_of(folder).winner.search.selection_score)
     assert best in best_column(folder) and f"ends at {best}" in caption(folder)
     drop.main([str(folder), arm_of(folder).winner.search.key, "--because", "a bad disk"])

@@ -46,7 +46,7 @@ def refused(capsys, *arguments: str) -> str:
     return printed.err.removeprefix("study.export: ").strip()
 
 
-def test_the_best_model_of_the_arm_is_exported_and_transformers_loads_it(study, tmp_path, capsys):
+def test_best_model_is_exported_for_transformers(study, tmp_path, capsys):
     best = max(read_facts(study).records, key=lambda row: (row.phase == "confirm", row.score))
     assert main([str(study), "--to", str(tmp_path / "to")]) == 0
     what = f"AlbertForSequenceClassification, albert/rte, seed 43, trial {best.key}"
@@ -60,7 +60,7 @@ def test_the_best_model_of_the_arm_is_exported_and_transformers_loads_it(study, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["to"]
 
 
-def test_a_colleague_can_read_what_a_trial_left_and_what_was_exported(tmp_path):
+def test_trial_and_export_files_are_group_readable(tmp_path):
     umask = os.umask(0o027)
     try:
         trained_study(tmp_path / "study", "albert", "rte", config={"epochs": 1})
@@ -86,7 +86,7 @@ def front_of(row, data):
     return ModelCard(format_model_card(row, "AlbertForSequenceClassification", data=data)).data
 
 
-def test_hub_reads_licence_base_model_data_set_and_scores_of_a_card(launched):
+def test_hub_reads_model_card(launched):
     row = choose_model(launched, choice(method="albert", task="mrpc"))
     hub = replace(row, backbone_fingerprint="albert/albert-base-v2@8e2f239c5f8a2c0f253781ca60135db913e5c80c")
     data = front_of(hub, "hub")
@@ -170,7 +170,7 @@ def test_what_names_no_model_is_answered_with_what_there_is(launched, tmp_path, 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(launched, tmp_path, capsys):
+def test_trial_without_model_lists_those_with_one(launched, tmp_path, capsys):
     records = read_facts(launched).records
     searched = next(row for row in records if row.phase == "search" and row.arm == "albert/rte")
     confirmed = [row for row in records if row.phase == "confirm" and row.arm == "albert/rte"]
@@ -179,7 +179,7 @@ def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(
     assert error.endswith(", ".join(f"{row.key} (albert/rte, seed {row.seed})" for row in confirmed))
 
 
-def test_a_folder_that_is_no_study_and_a_model_that_is_gone_are_refused(study, tmp_path, capsys):
+def test_non_study_folder_and_missing_model_are_refused(study, tmp_path, capsys):
     to = ["--to", str(tmp_path / "to")]
     assert refused(capsys, str(tmp_path), *to) == f"{tmp_path} has no plan.json; allowed: the folder of a study"
     gone = next(row for row in read_facts(study).records if row.phase == "confirm" and row.seed == 42)

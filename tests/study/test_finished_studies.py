@@ -23,7 +23,7 @@ from study.winners import BEST
 pytestmark = pytest.mark.slow
 
 
-def test_a_study_whose_launch_was_killed_after_its_last_trial_is_completed(tmp_path, monkeypatch, capsys):
+def test_study_killed_after_last_trial_is_completed(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     asked, journal = require_plan(folder).plan.asked, folder / "events.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
@@ -51,7 +51,7 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
     return analysed
 
 
-def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path, monkeypatch, capsys):
+def test_launch_without_work_keeps_plan_and_tables(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
     assert write_files(folder, compute_progress(require_plan(folder).plan, read_facts(folder)))
@@ -68,7 +68,7 @@ def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path
         assert analysed == [folder] * number and (folder / name).exists()
 
 
-def test_a_finished_study_from_before_texts_were_counted_stays_as_it_is(tmp_path, monkeypatch, capsys):
+def test_finished_study_without_text_counts_is_unchanged(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     file = require_plan(folder)
     write_plan(folder, replace(file, plan=replace(file.plan, repeated_texts=UNSET)))
@@ -105,9 +105,7 @@ def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, s
     return printed.out, printed.err
 
 
-def test_a_finished_study_of_other_code_says_that_its_numbers_are_kept_and_how_to_train_anew(
-    tmp_path, monkeypatch, capsys
-):
+def test_finished_study_of_other_code_keeps_numbers(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",)))
     assert over(folder, monkeypatch, capsys, code=PROVENANCE)[1] == f"study {folder}: nothing is left to do\n"
     edited = replace(PROVENANCE, included={"pondernet": "f00d"})
@@ -122,7 +120,7 @@ def test_a_finished_study_of_other_code_says_that_its_numbers_are_kept_and_how_t
     assert "since the training of albert/rte, pondernet/rte; " in both
 
 
-def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_path, monkeypatch, capsys):
+def test_failed_trials_are_told_with_rerun_command(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "s"
     launch(folder, mini_plan(methods=("albert",), tasks=("rte",)), broken={1: "method"})
     out, err = over(folder, monkeypatch, capsys, code=PROVENANCE)

@@ -46,12 +46,12 @@ def test_each_arm_tries_its_winner_of_the_other_study_first(other):
         assert {name: first[name] for name in values} == values and len(arm.facts.search) == 3
 
 
-def test_a_new_task_begins_with_the_winner_of_its_method_on_another(other):
+def test_new_task_starts_with_winner_of_other_task(other):
     plan = planned("palbert", "cola", "--first-from", str(other))
     assert plan.arm("palbert/cola").first == (won(other, "palbert/rte"),)
 
 
-def test_the_plan_keeps_the_values_and_their_origin_without_the_other_study(other, tmp_path):
+def test_plan_keeps_values_and_origin_without_source_study(other, tmp_path):
     moved = shutil.copytree(other, tmp_path / "moved")
     plan = planned("palbert", "rte", "--first-from", str(moved))
     shutil.rmtree(moved)

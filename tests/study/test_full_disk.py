@@ -92,7 +92,7 @@ def test_needed_space_is_that_of_models_and_of_running_trials(monkeypatch):
     assert space.describe() == f"warning: the disk of /storage has only 5.0 MB free, but the study needs {plain}"
 
 
-def test_dry_run_compares_the_space_with_that_of_a_backbone_of_known_size(tmp_path, capsys):
+def test_dry_run_compares_space_with_backbone_size(tmp_path, capsys):
     word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
     backbone = ["--backbone", "albert-base", "--tokenizer", str(tmp_path)]
     asked = [*STUDY, *backbone, "--driver", "local", "--out", str(tmp_path), "--dry-run"]

@@ -60,7 +60,7 @@ def test_an_edited_file_gives_other_code(methods: Path, name: str) -> None:
     assert digest_of(methods, "reading") != before
 
 
-def test_another_method_s_files_belong_to_a_method_only_if_it_imports_them(methods: Path) -> None:
+def test_files_of_other_method_count_only_if_imported(methods: Path) -> None:
     before = digest_of(methods, "reading")
     write_drawing(methods)
     assert digest_of(methods, "reading") == before
@@ -115,7 +115,7 @@ def test_an_error_names_the_user_s_file_and_not_the_copy(methods: Path) -> None:
     assert f'File "{methods}/reading.py"' in failure.traceback
 
 
-def test_a_file_in_a_subfolder_is_not_found_and_the_method_is_at_fault(methods: Path) -> None:
+def test_missing_file_in_subfolder_is_method_fault(methods: Path) -> None:
     (methods / "data").mkdir()
     (methods / "factor.json").rename(methods / "data" / "factor.json")
     edit(

@@ -243,7 +243,7 @@ def test_a_setting_is_fixed_and_no_longer_tuned():
     assert arm.fixed["beta"] == 0.5 and "beta" not in arm.space
 
 
-def test_the_paper_grid_has_12_points_for_baselines_and_36_for_palbert():
+def test_paper_grid_has_12_and_36_points():
     plan = plan_from("--method", "albert,pabee,pondernet,palbert", "--task", "rte", "--profile", "paper")
     samples = {
         method: len(resolve_configuration(plan, method, "rte").first)
@@ -263,7 +263,7 @@ def test_explaining_an_arm_says_of_each_value_where_it_comes_from(tmp_path):
     assert "backbone mini-albert search_spaces/palbert.py BACKBONE['mini']" in lines
 
 
-def test_an_explained_value_names_the_option_or_the_file_that_was_given(tmp_path, capsys):
+def test_explained_value_names_option_or_file(tmp_path, capsys):
     file = tmp_path / "plan.toml"
     file.write_text('tasks = ["rte"]\n[set]\nepochs = 7\nbatch_size = 8\n')
     explained = ["--plan", str(file), "--dry-run", "--explain", "palbert/rte"]
@@ -349,7 +349,7 @@ def prepared(tmp_path: Path) -> ResolvedPlan:
     return resolved
 
 
-def test_a_study_keeps_the_commit_of_the_hub_that_it_began_with(tmp_path, monkeypatch):
+def test_study_keeps_first_commit_of_hub(tmp_path, monkeypatch):
     hub_names(monkeypatch, "0123")
     first = prepared(tmp_path)
     hub_names(monkeypatch, "4567")

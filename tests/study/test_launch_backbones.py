@@ -115,7 +115,7 @@ def test_numbers_may_be_written_as_numbers_are():
     assert repr([arm.fixed[field] for field in fields]) == "[10, 64, 0.1, 0.0, 0.001]"
 
 
-def test_what_an_arm_starts_from_is_told_by_a_dry_run_and_explained(capsys, tmp_path):
+def test_start_of_arm_is_told_by_dry_run(capsys, tmp_path):
     asked = ["--task", "rte,mnli", "--start-from", "RTE=MNLI", "--dry-run"]
     asked += ["--profile", "mini", "--out", str(tmp_path)]
     assert launch.main(asked) == 0
@@ -138,7 +138,7 @@ def test_a_plan_without_a_pretraining_says_nothing_of_one():
     assert "pretraining" not in plain["arms"][0].keys() | plain["asked"].keys()
 
 
-def test_arms_on_a_pretrained_folder_keep_how_it_was_made_in_the_plan(tmp_path):
+def test_arms_keep_pretraining_of_folder_in_plan(tmp_path):
     folder = pretrained_folder(tmp_path / "ours")
     plan = resolve(plan_from("--task", "rte", "--method", "albert,palbert", "--backbone", str(folder)))
     made = read_finished_pretraining(str(folder))
@@ -149,7 +149,7 @@ def test_arms_on_a_pretrained_folder_keep_how_it_was_made_in_the_plan(tmp_path):
     assert read.arms[0].pretraining == made
 
 
-def test_a_folder_that_began_tiny_is_fine_tuned_as_a_tiny_backbone(tmp_path):
+def test_pretrained_tiny_folder_is_a_tiny_backbone(tmp_path):
     tiny, large = (pretrained_folder(tmp_path / str(is_tiny), is_tiny=is_tiny) for is_tiny in (True, False))
     mini = resolve(plan_from("--task", "rte")).arms[0]
     (ours,) = resolve(plan_from("--task", "rte", "--backbone", str(tiny))).arms

@@ -14,7 +14,7 @@ from helpers.places import ROOT
 pytestmark = pytest.mark.slow
 
 
-def test_a_hub_is_tried_once_though_another_task_is_in_the_cache(tmp_path: Path) -> None:
+def test_hub_is_asked_once_despite_other_cached_task(tmp_path: Path) -> None:
     (tmp_path / "datasets" / "nyu-mll___glue" / "cola").mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as server:  # nobody accepts: whoever asks gets no answer
         endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"

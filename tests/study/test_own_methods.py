@@ -173,9 +173,7 @@ def test_a_folder_without_methods_is_one_line(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.startswith(f"study.check_method: FOLDER {tmp_path / folder}: ")
 
 
-def test_the_folder_with_the_methods_is_named_where_one_beside_it_was_given(
-    methods: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_method_folder_is_named_beside_given_one(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for given in (methods.parent, methods / "entropy.py"):
         assert check_method.main([str(given)]) == 2
         said = capsys.readouterr().err
@@ -195,9 +193,7 @@ def test_a_file_that_begins_with_an_underscore_is_shared(methods: Path, tmp_path
     assert search_spaces.load("entropy").space["threshold"].high == 0.6
 
 
-def test_the_content_of_the_folder_counts_wherever_it_lies_and_for_its_method_alone(
-    methods: Path, tmp_path: Path
-) -> None:
+def test_folder_content_counts_for_its_method_only(methods: Path, tmp_path: Path) -> None:
     before = provenance()
     trainables.include(methods)
     included = code_of_method(provenance(), "entropy").code_digest
@@ -257,7 +253,7 @@ def test_what_needs_no_method_goes_on_without_its_folder(
     assert verify.verify(folder) == []
 
 
-def test_a_launch_says_that_the_folder_is_gone_and_takes_the_new_one(
+def test_moved_include_folder_is_asked_for_again(
     methods: Path,
     whole_study: tuple[Path, Path],
     study_of_a_gone_method: Path,
@@ -292,7 +288,7 @@ def test_a_method_in_another_folder_than_the_studys_is_refused(
         )
 
 
-def test_a_method_that_was_taken_out_of_the_package_leaves_its_study_readable(
+def test_study_of_removed_method_stays_readable(
     study_of_a_gone_method: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = study_of_a_gone_method
@@ -336,9 +332,7 @@ def input_file(folder: Path) -> Path:
     return folder / "input.tsv"
 
 
-def test_an_exported_model_has_its_methods_files_and_a_readme_with_the_command_that_answers(
-    exported: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_export_contains_method_files_and_readme(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(path.name for path in (exported / "methods").iterdir()) == [
         "_shared.py",
         "entropy.py",

@@ -46,7 +46,7 @@ def forget_tasks() -> None:
         del TASKS[name]
 
 
-def test_dry_run_of_the_page_names_the_arms_and_no_paper_s_data(
+def test_dry_run_of_page_names_arms_without_paper_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_page_task(tmp_path / "tasks")
@@ -96,7 +96,7 @@ def test_a_folder_may_hold_methods_and_tasks(tmp_path: Path, capsys: pytest.Capt
     assert "entropy/claims " in said and "entropy/rte " in said and "generated and tiny" in said
 
 
-def test_a_machine_without_the_files_of_a_task_says_which_are_missing(tmp_path: Path) -> None:
+def test_missing_task_files_are_listed(tmp_path: Path) -> None:
     (task,) = read_tasks(write_page_task(tmp_path / "tasks"))
     spec = from_json(TrialSpec, encode(spec_of("albert", "claims", own_task=task)), where="spec")  # as a worker has it
     shutil.rmtree(tmp_path / "tasks")
@@ -212,7 +212,7 @@ def test_a_submission_of_no_task_of_glue_is_refused(study: Path, capsys: pytest.
 
 
 @pytest.mark.slow
-def test_a_study_goes_on_with_its_folder_where_it_was_or_is_now_and_not_with_other_rows(
+def test_study_accepts_moved_folder_but_not_other_rows(
     studied: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     again = ["--continue", str(study), *WITHOUT_RAY, "--tracking-uri", "none", "--dry-run"]

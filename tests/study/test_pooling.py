@@ -108,7 +108,7 @@ def read_by_mean(folder: Path, **changes: object) -> Path:
     return folder
 
 
-def test_a_backbone_whose_pooler_was_not_trained_is_named_with_the_remedy(capsys, tmp_path):
+def test_untrained_pooler_is_named_with_remedy(capsys, tmp_path):
     folder = read_by_mean(pretrained_folder(tmp_path / "ours"))
     warning = f"backbone {folder} was trained on the mean of its tokens, so its pooler is not trained{REMEDY}"
     said = dry_run(capsys, "--backbone", str(folder))

@@ -21,7 +21,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("driver", ["ray", "local"])
-def test_a_study_that_is_killed_while_it_tunes_and_while_it_repeats_ends_the_same(tmp_path, undisturbed, driver):
+def test_study_killed_in_search_and_confirm_ends_the_same(tmp_path, undisturbed, driver):
     """All of its processes at once: within the search, at its end, and within the confirm trials."""
     cut_off = run_cut_off(tmp_path / "cut-off", [*ARGUMENTS, "--driver", driver, *ONE_AT_A_TIME], moments=[2, 6, 8])
     assert cut_off.cuts == 3

@@ -80,7 +80,7 @@ def refused(capsys, *arguments: object) -> str:
 
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize("exported", [False, True])
-def test_dev_is_answered_as_the_trial_answered_it_with_the_same_exits(studies, tmp_path, capsys, arm, exported):
+def test_dev_predictions_repeat_trial_with_exits(studies, tmp_path, capsys, arm, exported):
     row = studies[arm]
     model, task = folder_of(row), TASKS[row.task]
     if exported:
@@ -115,7 +115,7 @@ def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, cap
     assert device.startswith("measured on ") and re.search(r" \d+ threads?$", device)
 
 
-def test_answers_without_a_file_go_to_standard_output_and_all_else_to_standard_error(studies, tmp_path, capsys):
+def test_answers_go_to_stdout_rest_to_stderr(studies, tmp_path, capsys):
     file, model = write_rows(tmp_path / "test.tsv", "sst2", "test"), str(folder_of(studies["pabee/sst2"]))
     assert main([model, str(file), "--to", str(tmp_path / "answers.tsv")]) == 0
     capsys.readouterr()
@@ -216,7 +216,7 @@ def test_pipe_is_answered_as_the_file(studies, tmp_path, name):
     assert answered(tmp_path / "piped") == answered(tmp_path / "read")
 
 
-def test_fault_in_a_pipe_is_named_as_the_user_named_the_pipe(studies, tmp_path):
+def test_pipe_fault_uses_users_name(studies, tmp_path):
     command = [sys.executable, "-m", "study.predict", str(folder_of(studies["pabee/sst2"])), "-"]
     done = subprocess.run(command, cwd=ROOT, input="index\n1\n", capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -332,7 +332,7 @@ def test_setting_of_a_model_without_exit_settings_is_refused():
 
 
 @pytest.mark.parametrize(("arm", "rule", "risk"), [("pabee/sst2", "patience", 0.2), ("palbert/cola", "threshold", 0.3)])
-def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies, tmp_path, capsys, arm, rule, risk):
+def test_risk_uses_earliest_safe_exit_of_dev(studies, tmp_path, capsys, arm, rule, risk):
     row, task = studies[arm], arm.partition("/")[2]
     stored, to = predictions_file(folder_of(row), row.key), tmp_path / "answers.tsv"
     settings, labels = read_evaluated_settings(stored, rule)

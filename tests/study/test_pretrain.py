@@ -232,9 +232,7 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus, capsy
         (("albert-mlm", "--corpus", "hub:someone/texts"), "hub:someone/texts, albert/albert-base-v2", "albert"),
     ],
 )
-def test_what_the_hub_was_not_asked_for_is_named_in_a_dry_run(
-    options, unchecked, families, tmp_path, corpus, capsys, monkeypatch
-):
+def test_unasked_hub_is_named_in_dry_run(options, unchecked, families, tmp_path, corpus, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     where = ("--to", str(tmp_path / "to"), *(() if "--corpus" in options else ("--corpus", corpus)))

@@ -40,7 +40,7 @@ def launch(place: Path, *more: str, status: int = 0) -> subprocess.CompletedProc
     return done
 
 
-def test_tag_of_the_dry_run_and_mlflow_hold_the_plan_before_the_first_trial(tmp_path: Path) -> None:
+def test_plan_is_registered_before_first_trial(tmp_path: Path) -> None:
     printed = launch(tmp_path, "--dry-run").stdout
     (command,) = re.findall(r"^  (git tag (plan-\w{16})) && git push origin \2$", printed, re.M)
     command = command[0]

@@ -71,7 +71,7 @@ def refused(capsys, *arguments: object) -> str:
     return printed.err.removeprefix("study.score_test: ").strip()
 
 
-def test_every_confirm_model_has_its_scores_in_the_journal_and_in_a_table(study, tmp_path, capsys):
+def test_confirm_models_are_scored_on_test(study, tmp_path, capsys):
     labels = write_labels(tmp_path / "labels", "mrpc", "stsb")
     assert main([str(study), "--labels", str(labels)]) == 0
     events = read_facts(study).scored_on_test
@@ -103,7 +103,7 @@ def seen(folder: Path, task: str = "mrpc", keys: tuple[str, ...] = ()) -> Path:
     return folder
 
 
-def test_no_trial_runs_and_none_is_dropped_after_test_labels_were_seen(tmp_path, capsys):
+def test_no_trial_changes_after_test_labels_were_seen(tmp_path, capsys):
     plan = mini_plan(methods=("albert",), tasks=("mrpc",))
     folder = seen(launched_study(tmp_path / "s", plan))
     files = {name: (folder / name).read_bytes() for name in ("events.jsonl", "plan.json")}

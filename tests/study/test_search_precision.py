@@ -74,7 +74,7 @@ def test_a_confirm_trial_repeats_the_winner_in_all_else():
     assert len(arm.confirmed) == 2
 
 
-def test_the_same_study_without_it_has_the_hash_and_the_file_of_before():
+def test_study_without_it_keeps_hash_and_file():
     plain, other = mini_plan(**ONE_ARM), mini_plan(**ONE_ARM, **IN_BFLOAT16)
     assert "search_precision" not in json.dumps(to_plain(plain))
     assert plain.protocol_hash != other.protocol_hash
@@ -141,7 +141,7 @@ def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tm
     assert "search in tensorfloat32 (" in capsys.readouterr().out
 
 
-def test_a_dry_run_says_it_of_each_arm_and_among_the_departures(capsys, tmp_path):
+def test_dry_run_names_it_per_arm_and_in_departures(capsys, tmp_path):
     asked = ["--profile", "mini", "--task", "rte", *OPTION, "--out", str(tmp_path), "--dry-run"]
     assert launch.main([*asked, "--departures"]) == 0
     said = capsys.readouterr().out

@@ -76,7 +76,7 @@ def test_the_ledger_has_every_arm_and_phase_with_its_stopped_trials(tmp_path, ca
     assert sum(entry["epochs"] for entry in facts["ledger"]) == len(reported)
 
 
-def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path):
+def test_reopened_search_is_not_over(tmp_path):
     folder = study_folder(tmp_path, events=30)
     closed = SearchClosed(time="", arms=["albert/rte", "albert/cola"], max_gpu_hours=1.0)
     facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None, "code_digest": ""}
@@ -119,9 +119,7 @@ def test_a_damaged_line_of_the_journal_comes_with_a_repair(tmp_path, capsys):
     assert "; restore the file from a copy, or delete this line and all lines after it" in capsys.readouterr().err
 
 
-def test_trials_that_have_begun_are_under_way_where_a_launch_runs_and_saved_where_none_does(
-    tmp_path, capsys, monkeypatch
-):
+def test_begun_trials_run_or_are_saved(tmp_path, capsys, monkeypatch):
     folder = str(study_folder(tmp_path, events=8))
     assert status.main([folder]) == 1
     printed = capsys.readouterr().out
@@ -152,7 +150,7 @@ def test_steps_that_cannot_be_read_are_left_out(tmp_path, text):
     assert read_steps(tmp_path) == {}
 
 
-def test_what_is_missing_is_a_line_for_each_cell_in_json_and_for_cells_alike_on_a_screen(tmp_path, capsys):
+def test_missing_results_are_listed_in_json_and_on_screen(tmp_path, capsys):
     folder = launched_study(tmp_path, mini_plan(methods=("albert",), tasks=("rte", "cola"), search_repeats=2))
     write_journal(folder, (folder / "events.jsonl").read_bytes().splitlines()[:1])
     status.main([str(folder)])
@@ -181,7 +179,7 @@ def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
     journal.close()
 
 
-def test_a_study_that_has_lost_its_plan_is_told_how_it_comes_back(tmp_path, capsys):
+def test_study_without_plan_tells_how_to_restore_it(tmp_path, capsys):
     folder = study_folder(tmp_path / "study")
     began, *others = read_events(folder)
     command = "python -m study.launch --name mine"
@@ -202,7 +200,7 @@ def test_a_folder_that_is_no_study_is_refused_in_one_line(tmp_path, capsys, cont
     assert str(tmp_path) in error and error.count("\n") == 1
 
 
-def test_a_full_disk_ends_the_launch_in_one_line_and_loses_nothing(tmp_path):
+def test_full_disk_ends_launch_in_one_line_without_loss(tmp_path):
     """A file size limit stands in for the disk: the kernel cuts the write of `launch_began` short in the same way."""
     folder = study_folder(tmp_path / "study", events=60)
     before = (folder / "events.jsonl").read_bytes()
@@ -221,7 +219,7 @@ def test_a_full_disk_ends_the_launch_in_one_line_and_loses_nothing(tmp_path):
     assert (folder / "events.jsonl").read_bytes() == before
 
 
-def test_a_folder_of_studies_has_a_line_for_each_the_last_launched_first(tmp_path, capsys):
+def test_study_folders_are_listed_by_last_launch(tmp_path, capsys):
     launched_study(tmp_path / "whole")
     study_folder(tmp_path / "begun", events=9)
     broken = study_folder(tmp_path / "broken", events=9)

@@ -137,7 +137,7 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
     )
 
 
-def test_the_rows_are_those_of_the_test_set_where_train_alone_is_missing(study, models, tmp_path, capsys):
+def test_test_rows_need_no_train_file(study, models, tmp_path, capsys):
     write(study, arm("albert", "rte", [0.7], model=models["rte"]))
     for folder, columns in {"RTE": "sentence1\tsentence2", "QNLI": "question\tsentence"}.items():
         (tmp_path / folder).mkdir()
@@ -148,7 +148,7 @@ def test_the_rows_are_those_of_the_test_set_where_train_alone_is_missing(study, 
     assert f"QNLI.tsv: warning: no chosen model is for qnli; {train}\n" in capsys.readouterr().out
 
 
-def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, models, tmp_path, capsys):
+def test_test_set_of_other_length_is_refused_early(study, models, tmp_path, capsys):
     write(study, arm("albert", "rte", [0.7], model=models["rte"]))
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta dog\tan animal\n")
@@ -184,9 +184,7 @@ def write_rte(folder, rows):
         ),
     ],
 )
-def test_a_test_set_that_a_model_cannot_answer_is_said_before_all_else(
-    study, models, tmp_path, capsys, monkeypatch, content, message
-):
+def test_unanswerable_test_set_is_refused_first(study, models, tmp_path, capsys, monkeypatch, content, message):
     write(study, arm("albert", "rte", [0.7], model=models["rte"]))
     monkeypatch.setattr("study.submit.include_for", lambda *_: pytest.fail("models were looked at"))
     (tmp_path / "RTE").mkdir()
@@ -198,7 +196,7 @@ def test_a_test_set_that_a_model_cannot_answer_is_said_before_all_else(
     assert said.err == f"study.submit: {message.format(file=file)}\n" and said.out == ""
 
 
-def test_an_answer_has_the_index_of_its_row_in_whatever_order_they_lie(study, models, tmp_path):
+def test_answers_keep_index_in_any_row_order(study, models, tmp_path):
     write(study, arm("albert", "rte", [0.7], model=models["rte"]))
     in_order = submitted(study, *write_rte(tmp_path, RTE_ROWS), "--any-length")["RTE"]
     assert [index for index, _ in in_order] == ["0", "1", "2"]

@@ -54,7 +54,7 @@ def test_epochs_are_those_of_the_option() -> None:
     assert spec.config["epochs"] == 2 and values["epochs"].origin == "--set epochs"
 
 
-def test_values_are_those_of_a_study_and_the_paper_s_where_it_searches():
+def test_values_are_of_study_or_paper_search():
     spec, values, _ = trying.resolve_spec(options(settings=["beta=0.3"]))
     arm = resolve(mini_plan_of("palbert")).arm("palbert/sst2")  # whose values are the same on tiny backbones
     for name, value in spec.config.items():

@@ -135,7 +135,7 @@ def fetch(url: str, server: subprocess.Popen) -> bytes:
 
 
 @pytest.mark.long
-def test_the_same_command_again_runs_nothing_and_more_samples_run_the_rest(study):
+def test_same_command_runs_nothing_more_samples_run_rest(study):
     events = (study / "events.jsonl").read_text()
     again = launch(study, *SMALL)
     assert again.returncode == 0 and "nothing is left to do" in again.stderr
@@ -170,7 +170,7 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     assert verify(folder) == []
 
 
-def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):
+def test_full_disk_during_trials_ends_launch_in_one_line(tmp_path):
     """A file size limit on the running launcher stands in for the disk."""
     folder = tmp_path / "full"
     process = subprocess.Popen(

@@ -68,7 +68,7 @@ def test_plan_without_the_precision_of_a_search_keeps_the_configurations(tmp_pat
     assert [arm.fixed for arm in resolve(read_toml(tmp_path / "best.toml")).arms] == [arm.winner.config for arm in arms]
 
 
-def test_plan_says_above_it_what_won_and_what_has_no_winner_yet(tmp_path):
+def test_winner_plan_lists_winners_and_gaps(tmp_path):
     plan = mini_plan(methods=("albert",))
     launch(tmp_path / "s", plan, killed_after=14)
     lines = winners.as_toml(compute_progress(plan, read_facts(tmp_path / "s"))).splitlines()

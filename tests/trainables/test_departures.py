@@ -145,6 +145,6 @@ def test_most_pairs_are_cut_as_by_electra_s_code(lengths: tuple[int, int]) -> No
     assert cut_here(*lengths, 128) == cut_by_the_original(*lengths, 125)
 
 
-def test_a_pair_of_two_long_texts_may_keep_one_token_more_of_its_second() -> None:
+def test_long_pair_keeps_extra_token_of_second_text() -> None:
     assert (cut_here(99, 195, 128), cut_by_the_original(99, 195, 125)) == ((62, 63), (63, 62))
     assert "one token more of the second text" in join_departures(trainables.departures("electra-small"))

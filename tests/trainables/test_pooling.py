@@ -124,7 +124,7 @@ def test_the_mean_is_equal_with_left_and_right_pads():
     torch.testing.assert_close(right[2], states[2, 0])
 
 
-def test_a_model_that_counts_positions_from_its_tokens_answers_equally_with_left_pads(packing):
+def test_token_derived_positions_allow_left_padding(packing):
     model, right = model_of("roberta", pooling="mean"), texts()  # the other families count pads as positions
     left = {name: torch.zeros_like(values) for name, values in right.items()}
     for name, values in right.items():
@@ -164,7 +164,7 @@ def test_every_method_trains_and_exits_as_on_all_layers(method, pooling):
 
 
 @each_family
-def test_with_the_mean_each_half_of_a_layer_runs_once_on_all_tokens_of_who_is_there(family, monkeypatch):
+def test_mean_pooling_runs_each_half_layer_once(family, monkeypatch):
     monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", 0)
     monkeypatch.setattr(early_exit, "HALVED_FROM", 1)
     model = model_of(family, pooling="mean")
@@ -190,7 +190,7 @@ def test_flops_of_the_mean_are_those_of_whole_layers(family, monkeypatch):
     assert all(whole > half for whole, half in zip(mean, first, strict=True))
 
 
-def test_the_first_token_is_asked_alone_only_if_nothing_else_is_read(monkeypatch):
+def test_first_token_alone_needs_no_other_reader(monkeypatch):
     model = model_of("bert", "albert", pooling="mean")
     seen = recorded_halves(model, monkeypatch)
     model.loss(texts() | {"labels": torch.tensor([0, 1, 1, 0, 1])})
@@ -204,7 +204,7 @@ def saved(folder: Path, family: str) -> Path:
 
 
 @pytest.mark.parametrize("family", ["albert", "bert"])
-def test_a_fresh_pooler_is_of_the_trials_seed_and_the_encoder_of_the_backbone(family, tmp_path):
+def test_fresh_pooler_depends_on_seed_encoder_on_backbone(family, tmp_path):
     folder = str(saved(tmp_path, family))
     plain, *fresh = (
         model_of(family, backbone=folder, pooling=pooling, seed=seed).encoder.state_dict()
@@ -217,7 +217,7 @@ def test_a_fresh_pooler_is_of_the_trials_seed_and_the_encoder_of_the_backbone(fa
 
 
 @pytest.mark.parametrize("family", ["electra", "roberta"])
-def test_families_whose_pooler_is_always_new_have_the_same_pooler_if_fresh(family):
+def test_new_pooler_families_equal_fresh_pooler(family):
     first, second = (model_of(family, pooling=pooling).state_dict() for pooling in ("pooler", "fresh"))
     assert all(weight.equal(second[name]) for name, weight in first.items())
 
@@ -231,7 +231,7 @@ def test_a_pooler_that_cannot_be_new_is_refused():
         model_of("sharebert", pooling="fresh")
 
 
-def test_a_head_without_a_pooler_refuses_a_new_one_and_reads_the_mean():
+def test_head_without_pooler_reads_mean():
     message = "pooling is fresh, but the head first_token has no pooler; allowed: pooler, first, mean, or fresh with"
     with pytest.raises(ValueError, match=message):
         config_of("electra-small", pooling="fresh")

@@ -105,12 +105,12 @@ def test_kuberay_says_which_workers_of_the_shipped_job_may_come(kubernetes, tmp_
     ids=["not allowed", "does not scale"],
     indirect=True,
 )
-def test_a_cluster_that_does_not_scale_or_may_not_be_read_has_none(kubernetes, tmp_path):
+def test_fixed_or_unreadable_cluster_has_no_autoscaler(kubernetes, tmp_path):
     done = here(kubernetes, tmp_path)
     assert (done.stdout, done.stderr) == ("None\n", "")
 
 
-def test_what_ray_up_has_left_is_read_first_and_elsewhere_there_is_none(tmp_path):
+def test_ray_up_file_is_read_first(tmp_path):
     assert here({}, tmp_path).stdout == "None\n"
     shutil.copy(ROOT / "cluster.yaml", tmp_path / "ray_bootstrap_config.yaml")
     expected = Autoscaler.from_configuration(yaml.safe_load((ROOT / "cluster.yaml").read_text()))

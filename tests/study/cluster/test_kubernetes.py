@@ -56,7 +56,7 @@ def test_a_slip_in_it_would_be_found(job: dict[str, Any], path: tuple, value: An
         jsonschema.validate(changed, json.loads(PART.read_text()))
 
 
-def test_the_part_of_the_schema_is_made_from_fields_that_there_are() -> None:
+def test_schema_part_has_existing_fields() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "description": "left out"}}}
     assert used_part(schema, {"a": "b"})["properties"] == {"a": {"type": "string"}}
     with pytest.raises(ValueError, match=r"\.c has no fields \['d'\]"):
@@ -70,7 +70,7 @@ def test_kubectl_reads_it() -> None:
     assert {document["kind"] for document in yaml.safe_load_all(said.stdout)} == {"RayJob", "Pod"}
 
 
-def test_trials_stay_off_the_head_and_workers_come_when_they_are_needed(job: dict[str, Any]) -> None:
+def test_trials_avoid_head_and_workers_autoscale(job: dict[str, Any]) -> None:
     cluster = cluster_of(job)
     assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
     assert cluster["enableInTreeAutoscaling"]

@@ -40,7 +40,7 @@ def test_a_node_that_is_left_out_has_no_slots(nodes):
 
 
 @pytest.mark.parametrize(("cpus", "gpus", "asked"), [(2, 0.0, "2 CPUs and 0 GPUs"), (1, 1.0, "1 CPUs and 1 GPUs")])
-def test_what_fits_nowhere_is_refused_in_a_line_with_what_there_is(nodes, cpus, gpus, asked):
+def test_unplaceable_trials_are_refused_with_resources(nodes, cpus, gpus, asked):
     resources = resources_of(cpus=cpus, gpus=gpus)
     with pytest.raises(ValueError, match=f"^a trial needs {asked} on one node; there are nodes with 1 CPUs and 0"):
         check_room(resources, address=None)

@@ -52,7 +52,7 @@ def test_two_studies_run_at_the_same_time_on_one_cluster(tmp_path, cluster):
 
 
 @pytest.mark.long
-def test_a_study_whose_cluster_is_gone_ends_and_goes_on_with_another(tmp_path, cluster):
+def test_study_continues_on_another_cluster(tmp_path, cluster):
     process = launch(tmp_path / "study", cluster)
     for line in process.stderr:
         if line.startswith("[1/"):

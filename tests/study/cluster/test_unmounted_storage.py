@@ -52,7 +52,7 @@ def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_node_without_the_shared_folder_is_named_and_gets_no_trials(tmp_path, head):
+def test_node_without_shared_folder_gets_no_trials(tmp_path, head):
     with node_without(tmp_path, head):
         head.add_node(num_cpus=1)
         done = launch(tmp_path / "study", head)
@@ -64,7 +64,7 @@ def test_a_node_without_the_shared_folder_is_named_and_gets_no_trials(tmp_path, 
     assert files_in(tmp_path / "study" / "trials") == confirmed
 
 
-def test_where_no_other_node_could_do_it_the_launch_is_refused_in_one_line(tmp_path, head):
+def test_launch_is_refused_without_capable_node(tmp_path, head):
     with node_without(tmp_path, head):
         done = launch(tmp_path / "study", head)
     assert done.returncode == 2, done.stderr

@@ -86,7 +86,7 @@ def test_a_limit_is_used_and_no_arm_starves(part, slots):
 
 @pytest.mark.parametrize("slots", SLOTS)
 @pytest.mark.parametrize("part", [0.14, 0.02])
-def test_a_limit_that_pays_for_few_cells_holds_and_serves_the_cheap_ones(part, slots):
+def test_gpu_limit_serves_cheap_cells_first(part, slots):
     limit = part * unlimited()
     simulation = simulated(limit, slots=slots)
     assert 0.3 * limit < used(simulation) <= PASSED * limit
@@ -114,7 +114,7 @@ def test_a_limit_of_nothing_runs_nothing():
     assert simulation.journal.records == [] and len(simulation.journal.of(SearchClosed)) == 1
 
 
-def test_what_is_not_paid_for_is_missing_and_a_larger_limit_goes_on():
+def test_unpaid_cells_are_missing_until_limit_rises():
     simulation = simulated(0.14 * unlimited())
     before = dict(simulation.journal.facts.trials)
     simulation.max_gpu_hours = None

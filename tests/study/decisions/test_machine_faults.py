@@ -25,7 +25,7 @@ class Launch:
         return [type(event) for event in events]
 
 
-def test_a_trial_waits_twice_as_long_after_each_fault_and_no_longer_once_it_got_on():
+def test_retry_wait_doubles_until_progress():
     launch = Launch()
     for seconds in (1, 2, 4, 8):
         launch.breaks("x", "a")
@@ -39,7 +39,7 @@ def test_a_trial_waits_twice_as_long_after_each_fault_and_no_longer_once_it_got_
     assert launch.faults.is_due("x")
 
 
-def test_a_trial_that_breaks_off_where_others_get_on_is_set_aside():
+def test_trial_breaking_off_alone_is_set_aside():
     launch = Launch(max_failures=2)
     for number in range(1, 4):
         assert not launch.faults.is_set_aside("x")
@@ -59,7 +59,7 @@ def test_the_faults_of_an_outage_count_once_however_many_they_are():
     assert not launch.faults.is_set_aside("x")
 
 
-def test_a_node_that_fails_what_another_can_do_is_left_out_for_a_stated_time():
+def test_node_failing_alone_is_left_out_for_stated_time():
     launch = Launch()
     assert launch.breaks("x", "a") == launch.breaks("y", "a") == []
     launch.faults.note_progress("second", "b")
@@ -76,7 +76,7 @@ def test_a_node_that_fails_what_another_can_do_is_left_out_for_a_stated_time():
     assert launch.faults.list_avoided_nodes("another") == frozenset()
 
 
-def test_what_broke_off_on_a_node_that_is_left_out_is_not_held_against_the_trial():
+def test_break_off_on_left_out_node_is_not_counted():
     launch = Launch(max_failures=0)
     for key in ("x", "y", "x"):
         launch.breaks(key, "a")
@@ -84,7 +84,7 @@ def test_what_broke_off_on_a_node_that_is_left_out_is_not_held_against_the_trial
     assert not launch.faults.is_set_aside("x")
 
 
-def test_what_broke_off_on_a_node_that_is_lost_is_not_held_against_the_trial_though_it_was_heard_of_first():
+def test_break_off_on_lost_node_is_not_counted():
     launch = Launch(max_failures=0)
     launch.breaks("x", "a")
     launch.faults.note_progress("second", "b")
@@ -109,7 +109,7 @@ def test_a_trial_is_retried_elsewhere():
     assert launch.faults.list_avoided_nodes("x") == {"a"} and launch.faults.list_avoided_nodes("y") == frozenset()
 
 
-def test_a_fault_on_every_node_pauses_the_study_longer_each_time_until_a_trial_gets_on():
+def test_fault_on_every_node_pauses_with_backoff():
     launch = Launch()
     assert launch.breaks("x", "a") == []
     assert launch.breaks("y", "b") == [StudyPaused]
@@ -131,7 +131,7 @@ def test_one_node_at_fault_does_not_pause_the_other():
     assert launch.faults.has_room(running=1)
 
 
-def test_patience_is_over_after_ten_minutes_in_which_no_trial_got_on():
+def test_patience_ends_after_ten_minutes_without_progress():
     launch = Launch()
     launch.breaks("x", "a")
     launch.seconds += PATIENCE_SECONDS - 1
@@ -145,7 +145,7 @@ def test_patience_is_over_after_ten_minutes_in_which_no_trial_got_on():
     assert launch.faults.give_up_reason is None
 
 
-def test_too_little_memory_is_final_after_as_many_retries_as_are_allowed_and_a_lost_disk_never():
+def test_out_of_memory_is_final_after_retries():
     launch = Launch(max_failures=2)
     for _ in range(2):
         assert not launch.faults.is_final("x", failure_of("memory"))
@@ -157,7 +157,7 @@ def test_too_little_memory_is_final_after_as_many_retries_as_are_allowed_and_a_l
     assert not launch.faults.is_final("z", failure_of("machine"))
 
 
-def test_crash_is_final_once_it_repeats_at_one_step_as_often_as_is_allowed():
+def test_crash_at_one_step_is_final_after_limit():
     launch = Launch(max_failures=2)
     here, later = (failure_of("crash", error=f"ended by SIGSEGV in step {step}") for step in (3, 4))
     for failure in (here, later, here):
@@ -193,7 +193,7 @@ def test_trial_is_not_set_aside_before_its_crash_is_counted():
     assert launch.faults.is_set_aside("x")
 
 
-def test_launch_gives_up_if_crashes_differ_or_were_not_held_against_the_trial():
+def test_launch_gives_up_on_unlike_or_uncounted_crashes():
     here, later = (failure_of("crash", error=f"ended by SIGSEGV in step {step}") for step in (3, 4))
     for failures in ([here, later], [here, here, here]):
         launch = Launch(max_failures=2)
@@ -221,7 +221,7 @@ def test_first_crash_is_never_final():
     assert launch.faults.is_final("x", failure_of("crash"))
 
 
-def test_a_node_with_other_code_is_left_out_at_once_and_looked_at_afresh_when_it_is_back():
+def test_node_with_other_code_is_left_out_and_rechecked():
     launch = Launch(max_failures=0)
     (event,) = launch.faults.add("x", failure_of("node", error="code f00d, not c0de", node="a"), running=1, time=NOW)
     assert (event.node, event.trials, event.error) == ("a", 1, "code f00d, not c0de")

@@ -66,7 +66,7 @@ def test_a_failure_is_final_under_the_same_code_and_versions(journal):
         (replace(OLD, versions={"torch": "2.13"}), False, "versions"),
     ],
 )
-def test_a_failed_trial_runs_again_when_asked_and_under_other_code_or_versions(journal, provenance, asked, reason):
+def test_failed_trial_reruns_on_request_or_new_code(journal, provenance, asked, reason):
     scheduler = scheduler_of(journal, provenance)
     scheduler.reopen_failed(asked=asked)
     (event,) = journal.of(TrialReopened)
@@ -90,7 +90,7 @@ def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
     )
 
 
-def test_a_trial_that_runs_again_is_counted_once_in_the_lines_of_a_launch(journal):
+def test_rerun_trial_is_counted_once(journal):
     scheduler, said = scheduler_of(journal), io.StringIO()
     scheduler.reopen_failed(asked=True)
     view = LiveView(scheduler, slots=lambda without: 1, output=said)

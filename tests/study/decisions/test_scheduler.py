@@ -89,7 +89,7 @@ def test_confirm_trials_start_before_other_arms_have_been_searched():
     assert any(event.phase == "search" for event in started[first_confirm:])
 
 
-def test_confirm_trials_fill_the_wait_for_the_last_search_trials_of_the_next_arm():
+def test_confirm_trials_fill_wait_for_search_trials():
     """So slots stand idle, and actors are let go, only where the last arm waits for its own."""
     simulation = Simulation(resolved(tasks=("rte", "cola", "mrpc"), methods=("albert",), samples=4, seeds=2))
     simulation.launch()
@@ -180,7 +180,7 @@ def test_a_spent_space_ends_the_search_early():
     assert again.progress.is_finished and again.progress.total_trials == 5
 
 
-def test_every_point_of_a_finite_space_is_tried_before_it_is_spent():
+def test_finite_space_is_exhausted_before_repeating():
     """A sampler that likes a few points goes on proposing them long before the others were tried."""
     fields = {"batch_size": [16, 32, 64, 128], "warmup_ratio": [0.0, 0.1, 0.2], "learning_rate": [1e-3, 2e-3, 3e-3]}
     plan = with_grid(resolved(methods=("albert",), tasks=("rte",)), **fields)

@@ -42,7 +42,7 @@ def test_repeats_change_nothing_of_the_first_search():
             assert of(thrice, arm, phase) == of(once, arm, phase)
 
 
-def test_each_repeat_has_configurations_seeds_a_winner_and_confirm_trials_of_its_own():
+def test_repeats_have_own_configurations_and_seeds():
     records = launched(resolved(search_repeats=3))
     names = ["albert/rte", "albert/rte@2", "albert/rte@3"]
     searches, confirms = ([of(records, name, phase) for name in names] for phase in ("search", "confirm"))

@@ -49,7 +49,7 @@ def test_an_arm_may_start_from_another_method():
     assert len(pabee) == 1 and pabee < albert
 
 
-def test_a_method_of_two_stages_starts_from_its_first_one_on_the_same_task():
+def test_two_stage_method_starts_from_first_stage():
     study = resolved(methods=("albert", "deebert"))
     assert {arm.name: arm.start_from for arm in study.arms} == {
         "albert/rte": "albert/mnli",

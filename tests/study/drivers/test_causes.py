@@ -92,7 +92,7 @@ def test_a_node_that_is_lost_is_nobodys_fault_and_named():
     assert failure.error.startswith("its node is lost: the actor's node was terminated unexpectedly: health")
 
 
-def test_a_process_that_is_lost_with_its_node_is_nobodys_fault_whatever_is_said_of_it():
+def test_process_lost_with_its_node_is_nobodys_fault():
     said = "The actor is dead because its worker process has died.\nWorker exit type: SYSTEM_ERROR"
     gone = lost_process(said, is_preempted=False, node="a", lost_nodes={"a": "host-a"})
     assert (gone.cause, gone.host, gone.error) == ("preemption", "host-a", "Worker exit type: SYSTEM_ERROR")
@@ -104,7 +104,7 @@ def test_an_error_that_a_gpu_stays_in_ends_the_process():
     assert not breaks_process(RuntimeError("shape mismatch"))
 
 
-def test_data_that_are_away_are_the_machines_fault_and_the_trial_goes_on_once_they_are_back(tmp_path):
+def test_absent_data_are_machine_fault_and_trial_resumes(tmp_path):
     write_glue(tmp_path / "data")
     trial = assigned(tmp_path, data=str(tmp_path / "data"))
     (tmp_path / "data").rename(tmp_path / "away")
@@ -128,7 +128,7 @@ def test_data_that_are_away_are_the_machines_fault_and_the_trial_goes_on_once_th
         ({"config.json": '{"model_type": "gpt2"}'}, "^backbone '.*' is a 'gpt2' model; available: "),
     ],
 )
-def test_a_backbone_or_tokenizer_that_is_there_and_unusable_is_not_the_machines_fault(changes, error, tmp_path):
+def test_unusable_backbone_or_tokenizer_is_a_user_error(changes, error, tmp_path):
     folder = tmp_path / "backbone"
     folder.mkdir()
     words = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"])
@@ -202,7 +202,7 @@ def damage(folder: Path, what: str) -> None:
         ("weights", "model.safetensors is damaged"),
     ],
 )
-def test_a_trial_whose_state_cannot_be_used_is_trained_anew_to_the_same_numbers(trained, tmp_path, what, reason):
+def test_unusable_state_is_retrained_to_same_numbers(trained, tmp_path, what, reason):
     kept, undisturbed = trained
     shutil.copytree(kept, tmp_path / "key")
     damage(tmp_path / "key", what)
@@ -244,7 +244,7 @@ def test_an_exception_in_a_methods_code_is_its_own(tmp_path, monkeypatch):
     )
 
 
-def test_the_place_of_an_exception_is_the_deepest_line_in_the_methods_own_file(tmp_path, monkeypatch):
+def test_exception_place_is_deepest_line_of_own_file(tmp_path, monkeypatch):
     monkeypatch.setattr("trainables.models.classifiers.LastLayerModel", lambda *_: {}[2])
     (news,) = news_of(assigned(tmp_path))
     lines = Path(trainables.albert.__file__).read_text().splitlines()
@@ -261,7 +261,7 @@ def test_a_failure_that_says_all_itself_has_no_place(tmp_path, monkeypatch):
     assert (news.failure.cause, news.failure.error) == ("method", "loss is nan at step 3")
 
 
-def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(tmp_path, monkeypatch):
+def test_late_actor_deletes_nothing_of_ended_trial(tmp_path, monkeypatch):
     monkeypatch.setattr("study.drivers.worker.PAUSE_SECONDS", 0.0)  # after each step
     news_of(assigned(tmp_path))
     (tmp_path / "key" / "state.pt").unlink()  # as after its end
@@ -272,7 +272,7 @@ def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(
         assert (tmp_path / "key" / "model-epoch-1" / "model.safetensors").exists()
 
 
-def test_an_actor_that_is_set_up_for_a_trial_of_another_waits_for_nobody(tmp_path):
+def test_actor_for_other_trial_waits_for_nobody(tmp_path):
     at_work = run_trial(assigned(tmp_path), device="cpu", gpus=0)
     next_news(at_work)
     dropped = threading.Thread(target=lambda: run_trial(assigned(tmp_path), device="cpu", gpus=0).close())

@@ -15,7 +15,7 @@ def test_a_clock_continues_from_the_times_in_its_file(tmp_path):
     assert 100 <= wall_seconds < 200 and 50 <= gpu_seconds < 100
 
 
-def test_a_clock_whose_file_is_of_an_older_version_has_no_checksum(tmp_path):
+def test_older_clock_file_has_no_checksum(tmp_path):
     (tmp_path / "clock.json").write_text('{\n "wall_seconds": 100.0,\n "gpu_seconds": 50.0\n}\n')
     assert Clock(tmp_path / "clock.json", gpus=0).read()[1] == 50
 

@@ -199,7 +199,7 @@ def answer(process: TrialProcess) -> Message:
 
 
 @pytest.mark.slow
-def test_process_that_hangs_is_ended_and_its_traces_are_in_the_log(tmp_path: Path) -> None:
+def test_hanging_process_is_ended_with_traces_in_log(tmp_path: Path) -> None:
     process = process_with(tmp_path, "if step == 3: (HERE / 'hangs').touch(); time.sleep(3600)")
     wait_until((tmp_path / "hangs").exists)
     process._allowed_seconds = 1.0
@@ -222,7 +222,7 @@ def test_time_in_which_the_launch_itself_is_stopped_is_no_silence(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_killed_process_whose_child_lives_is_noticed_and_the_child_is_ended(tmp_path: Path) -> None:
+def test_killed_process_is_noticed_and_child_ended(tmp_path: Path) -> None:
     process = process_with(tmp_path, f"if step == 3: {FORK}; time.sleep(3600)")
     wait_until((tmp_path / "child").exists)
     wait_until((tmp_path / "child").read_text)
@@ -306,7 +306,7 @@ def test_silence_limit_of_a_trial_doubles_with_each_crash(tmp_path, monkeypatch,
     assert cluster.driver._build_assignment(None, smoke=smoke).silence_seconds == 3 * driver.SILENCE_SECONDS
 
 
-def test_launch_waits_for_its_workers_only_for_a_grace_after_its_time(tmp_path, monkeypatch, capsys) -> None:
+def test_launch_waits_for_workers_during_grace_only(tmp_path, monkeypatch, capsys) -> None:
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     first, *_ = cluster.hand_out()
     cluster.driver.begun(first)
@@ -339,7 +339,7 @@ def test_time_limit_ends_a_worker_that_hangs(tmp_path: Path, driver: str) -> Non
 
 
 @pytest.mark.slow
-def test_thread_that_a_method_leaves_behind_is_one_line_and_does_not_delay_the_end(tmp_path: Path) -> None:
+def test_leftover_thread_is_one_line_without_delay(tmp_path: Path) -> None:
     fault = "if step == 3: threading.Thread(target=time.sleep, args=(3600,)).start()"
     done = launch(tmp_path, fault, "--method", "faulty", "--driver", "local", *ONE_AT_A_TIME)
     assert done.returncode == 0, done.stderr

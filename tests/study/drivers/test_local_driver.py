@@ -66,9 +66,7 @@ def test_study_runs_in_a_locale_without_utf8_and_with_closed_input(tmp_path: Pat
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_is_on_ray(
-    tmp_path: Path, on_ray: Path
-) -> None:
+def test_study_without_ray_and_mlflow_equals_ray_study(tmp_path: Path, on_ray: Path) -> None:
     (tmp_path / "python").mkdir()
     shutil.copy(absent_packages.__file__, tmp_path / "python" / "sitecustomize.py")
     own = {"PYTHONPATH": f"{tmp_path / 'python'}:{ROOT}", absent_packages.ABSENT: ",".join(ABSENT)}
@@ -81,7 +79,7 @@ def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_i
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["ray", "local"])
-def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
+def test_time_limited_launches_equal_uninterrupted_one(
     tmp_path: Path, on_ray: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], driver: str
 ) -> None:
     """The clock of the driver is the journal: hours pass with its epochs."""
@@ -192,7 +190,7 @@ def test_a_process_that_was_killed_is_lost_in_one_line(tmp_path: Path) -> None:
         process.receive()
 
 
-def test_an_exception_that_ends_a_process_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
+def test_exception_ending_process_is_told_and_logged(tmp_path: Path) -> None:
     process = process_in(tmp_path)
     process.send(b"no assignment")
     assert process.receive() is None  # it has started
@@ -238,7 +236,7 @@ def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> Non
 # ---- the time of a launch
 
 
-def test_after_its_time_a_launch_hands_out_nothing_and_waits_for_what_it_has(tmp_path, monkeypatch) -> None:
+def test_launch_past_its_time_only_waits(tmp_path, monkeypatch) -> None:
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     first, *_ = cluster.hand_out()
     cluster.driver.begun(first)
@@ -251,7 +249,7 @@ def test_after_its_time_a_launch_hands_out_nothing_and_waits_for_what_it_has(tmp
     assert cluster.driver.drained
 
 
-def test_an_epoch_under_way_is_given_up_when_the_time_is_over(tmp_path, monkeypatch, capsys) -> None:
+def test_running_epoch_is_abandoned_at_time_limit(tmp_path, monkeypatch, capsys) -> None:
     """And not after Ctrl-C."""
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     first, second = cluster.hand_out()

@@ -75,7 +75,7 @@ def python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(checkout: Path) -> None:
+def test_mistake_in_build_is_one_line_and_resumable(checkout: Path) -> None:
     method, study = checkout / "trainables" / "broken.py", checkout / "runs" / "s1"
     line = method.read_text().splitlines().index('    heads = {"classifier": encoder}["head"]') + 1
     done = python(checkout, "study.launch", *LAUNCH, *WHERE, *ONE_AT_A_TIME)
@@ -104,7 +104,7 @@ def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(chec
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_an_actor_that_has_no_step_to_take_is_there_for_trials_too(checkout: Path) -> None:
+def test_actor_without_step_takes_trials(checkout: Path) -> None:
     method = checkout / "trainables" / "broken.py"
     once = f"""    try:
         open({str(checkout / "slept")!r}, "x").close()
@@ -121,7 +121,7 @@ def test_an_actor_that_has_no_step_to_take_is_there_for_trials_too(checkout: Pat
 
 
 @pytest.mark.parametrize(("samples", "workers"), [(1, 2), (9, 4)])
-def test_each_worker_that_there_is_room_and_a_trial_for_begins_before_any_trial(samples: int, workers: int) -> None:
+def test_workers_start_before_any_trial(samples: int, workers: int) -> None:
     """Of one arm with one seed: one of them takes its step."""
     asked = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=samples, seeds=1)
     simulation = Simulation(resolve(asked))
@@ -136,7 +136,7 @@ def test_each_worker_that_there_is_room_and_a_trial_for_begins_before_any_trial(
     assert steps.are_over
 
 
-def test_arms_of_a_lost_process_are_tried_once_more_alone_and_refused_after_a_crash() -> None:
+def test_arms_of_lost_process_retry_alone_once() -> None:
     simulation = Simulation(mini("albert", "palbert"))
     steps = SmokeSteps(scheduler_of(simulation.resolved, simulation.journal), slots=1)
     part = steps.next_part("a")
@@ -152,7 +152,7 @@ def test_arms_of_a_lost_process_are_tried_once_more_alone_and_refused_after_a_cr
     assert sorted(arm for each in left for arm in each) == sorted(part.keys() - alone[0].keys() - alone[1].keys())
 
 
-def test_an_arm_takes_no_step_once_a_trial_of_it_has_trained_with_this_code() -> None:
+def test_arm_trained_with_this_code_takes_no_smoke_step() -> None:
     simulation = Simulation(mini("albert", "palbert"))
     before = scheduler_of(simulation.resolved, simulation.journal).progress
     every = [arm.name for arm in simulation.resolved.arms]

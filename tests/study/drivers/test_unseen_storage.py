@@ -19,7 +19,7 @@ def says_not_shared(cluster: Cluster, ray_id: str, node: str) -> str:
     return cluster.driver.reported(ray_id, Message(news=News(key=key, host="-", failure=failure), node=node))
 
 
-def test_a_node_without_the_storage_is_left_out_and_the_study_goes_on(tmp_path, monkeypatch):
+def test_study_continues_without_node_lacking_storage(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     first, _ = cluster.hand_out()
     assert says_not_shared(cluster, first, "a") == "STOP"
@@ -27,7 +27,7 @@ def test_a_node_without_the_storage_is_left_out_and_the_study_goes_on(tmp_path, 
     assert left_out.node == "a" and "/shared is not the launch's folder" in describe_notice(left_out)
 
 
-def test_where_the_launcher_does_not_see_the_storage_either_no_node_is_left_out(tmp_path, monkeypatch):
+def test_storage_unseen_by_launcher_leaves_no_node_out(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     cluster.driver._marks = (str(tmp_path / "away"),)
     first, _ = cluster.hand_out()
@@ -35,7 +35,7 @@ def test_where_the_launcher_does_not_see_the_storage_either_no_node_is_left_out(
     assert cluster.events(NodeLeftOut) == [] and cluster.events(TrialRetried)[-1].failure.cause == "machine"
 
 
-def test_where_the_only_node_does_not_see_the_storage_the_launch_ends_in_one_line(tmp_path, monkeypatch):
+def test_storage_unseen_by_only_node_ends_launch(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path, monkeypatch, "a")
     (only,) = cluster.hand_out()
     with pytest.raises(ValueError, match=r"^host-of-a: /shared is not the launch's folder; no other node") as error:
@@ -43,7 +43,7 @@ def test_where_the_only_node_does_not_see_the_storage_the_launch_ends_in_one_lin
     assert "\n" not in str(error.value) and cluster.events(TrialRetried) == []
 
 
-def test_a_trial_that_has_left_nothing_where_it_ended_is_no_result(tmp_path, monkeypatch):
+def test_trial_without_files_at_its_end_is_no_result(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     given = cluster.hand_out()
     while (trial := cluster.trial_of(given[0])).phase == "search":

@@ -48,7 +48,7 @@ def test_the_launch_ends_after_the_stated_time(options, has_room, limit):
         watched.look(limit * HOUR, has_room=has_room)
 
 
-def test_without_a_node_it_ends_at_once_and_a_node_that_comes_back_is_one():
+def test_cluster_without_node_ends_and_resumes():
     watched = Watched()
     watched.look(0, nodes=0)
     watched.look(9, nodes=1)

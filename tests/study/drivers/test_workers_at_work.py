@@ -13,9 +13,7 @@ from study.drivers.smoke_steps import SmokeSteps
 from study.facts.events import EpochReported
 
 
-def test_a_trial_is_at_work_once_it_has_its_actor_and_until_that_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trial_is_running_while_it_has_an_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tmp_path, monkeypatch, "node-a", "node-b")
     first, second = cluster.hand_out()
     keys = [cluster.trial_of(ray_id).key for ray_id in (first, second)]
@@ -27,9 +25,7 @@ def test_a_trial_is_at_work_once_it_has_its_actor_and_until_that_is_lost(
     assert cluster.driver.at_work == {keys[1]}
 
 
-def test_steps_move_the_watchdog_and_are_known_until_the_epoch_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_feed_watchdog_until_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tmp_path, monkeypatch, "node-a", "node-b")
     first, second = cluster.hand_out()
     for ray_id in (first, second):

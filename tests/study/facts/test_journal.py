@@ -51,7 +51,7 @@ def test_events_come_back_in_order(tmp_path):
     assert numbers(tmp_path) == [1, 2, 3]
 
 
-def test_a_cut_at_any_byte_loses_at_most_the_event_being_written(tmp_path):
+def test_journal_cut_at_any_byte_loses_one_event(tmp_path):
     whole = written(tmp_path, 1, 2)
     first = whole.index(b"\n") + 1
     (tmp_path / "events.jsonl").write_bytes(whole[:-1])
@@ -91,7 +91,7 @@ def test_lines_of_older_versions_have_no_checksum(tmp_path):
     assert numbers(tmp_path) == [1, 2, 3]
 
 
-def test_a_broken_line_in_the_middle_is_refused_by_file_and_line(tmp_path):
+def test_broken_line_in_the_middle_names_file_and_line(tmp_path):
     whole = written(tmp_path, 1, 2)
     (tmp_path / "events.jsonl").write_bytes(b'{"event": \n' + whole)
     with pytest.raises(ValueError, match=r"events.jsonl:1: the text is not a JSON object"):
@@ -140,7 +140,7 @@ def test_a_second_launch_is_told_who_holds_the_study(tmp_path):
     journal.close()
 
 
-def test_a_look_at_who_holds_the_study_does_not_keep_a_launch_out(tmp_path):
+def test_finding_lock_holder_does_not_block_launch(tmp_path):
     Journal(tmp_path).close()
     with (tmp_path / "events.jsonl").open("rb") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
@@ -454,7 +454,7 @@ def test_the_order_of_times_survives_a_clock_that_is_set_back(tmp_path, monkeypa
     assert [event.time[11:13] for event in read_events(tmp_path)] == ["12", "15", "15", "15", "16"]
 
 
-def test_whether_a_trial_is_broken_off_is_a_matter_of_order_and_not_of_the_clock():
+def test_break_off_depends_on_order_not_clock():
     journal = MadeJournal()
     journal.begin()
     key = "1"
@@ -469,7 +469,7 @@ def test_whether_a_trial_is_broken_off_is_a_matter_of_order_and_not_of_the_clock
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\n\n", b"\r\n \n", b"\n \t"])
-def test_blank_lines_at_the_end_are_skipped_and_the_next_launch_removes_them(tmp_path, end):
+def test_trailing_blank_lines_are_removed_by_next_launch(tmp_path, end):
     whole = written(tmp_path, 1, 2)
     digest = compute_journal_digest(tmp_path)
     (tmp_path / "events.jsonl").write_bytes(whole + end)

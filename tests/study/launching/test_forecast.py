@@ -37,7 +37,7 @@ def test_asha_saves_most_of_a_long_search():
     assert 36 * 1 < expected_epochs(36, 9, STOPPING) < 36 * 9 / 2
 
 
-def test_expected_epochs_of_a_long_search_cost_no_more_than_its_trials(monkeypatch):
+def test_expected_epochs_cost_at_most_all_trials(monkeypatch):
     """Work of a constant number per trial: no list of scores is gone through."""
     looked_at = []
     monkeypatch.setattr(asha, "compute_cutoff", lambda recorded, stopping: looked_at.append(1) or recorded[-1])
@@ -45,7 +45,7 @@ def test_expected_epochs_of_a_long_search_cost_no_more_than_its_trials(monkeypat
     assert len(looked_at) <= 2 * 30_000
 
 
-def test_the_share_of_a_search_that_runs_hardly_depends_on_its_length():
+def test_running_share_hardly_depends_on_search_length():
     shares = [expected_epochs(samples, 9, STOPPING) / (9 * samples) for samples in (2000, 10_000, 40_000)]
     assert max(shares) < 1.02 * min(shares)
 
@@ -120,7 +120,7 @@ def test_a_dry_run_prints_the_numbers_of_early_stopping(tmp_path, capsys):
         assert f"\nearly stopping of search trials: {rule}\n" in capsys.readouterr().out
 
 
-def test_time_is_said_of_one_slot_and_of_all_of_this_machine(tmp_path):
+def test_time_is_given_for_one_slot_and_all(tmp_path):
     plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
     folder = launched_study(tmp_path / "study", resolve(plan))
     more = resolve(replace(plan, seeds=9))

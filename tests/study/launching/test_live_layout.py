@@ -64,7 +64,7 @@ def test_the_step_of_an_epoch_stands_behind_the_epochs():
 @pytest.mark.parametrize(("width", "height"), [(70, 20), (200, 60), (80, 24), (60, 8), (70, 5)])
 @pytest.mark.parametrize("awaited", ["", "workers are starting"])
 @pytest.mark.parametrize("waiting", [0, 1, 3])
-def test_it_fits_and_the_bar_with_the_time_left_is_always_there(width, height, events, slots, waiting, awaited):
+def test_bar_and_time_left_always_fit(width, height, events, slots, waiting, awaited):
     progress = progress_of(events=events, slots=slots)
     at_work = list(progress.facts.under_way)[waiting:]
     lines = lines_of(progress, width=width, height=height, at_work=at_work, awaited=awaited)
@@ -81,7 +81,7 @@ def test_no_name_is_cut(width, events):
     assert names <= {line.split()[0] for line in lines if line.strip()}
 
 
-def test_trials_that_run_stand_above_the_arms_with_epoch_score_and_time():
+def test_running_trials_stand_above_arms():
     progress = progress_of(events=120)
     lines = lines_of(progress, width=100, height=40)
     header = next(number for number, line in enumerate(lines) if line.startswith("running"))
@@ -94,7 +94,7 @@ def test_trials_that_run_stand_above_the_arms_with_epoch_score_and_time():
     assert f"{trial.epochs}/{epochs}" in line and f"{100 * trial.last.row.selection_score:.1f}" in line
 
 
-def test_arms_that_do_not_fit_are_counted_and_those_that_run_are_shown():
+def test_overflowing_arms_are_counted_running_ones_shown():
     progress = progress_of(events=120)
     lines = lines_of(progress, width=70, height=14)
     shown = {line.split()[0] for line in lines[6:-1]}
@@ -108,7 +108,7 @@ def test_arms_that_do_not_fit_are_counted_and_those_that_run_are_shown():
     assert "complete" in lines[-1]
 
 
-def test_trials_that_wait_are_counted_and_do_not_stand_among_those_that_run():
+def test_waiting_trials_are_counted_apart():
     progress = progress_of(events=120)
     first, *waiting = progress.facts.under_way
     steps = {first: Steps(key=first, done=1, of=2, seconds=75.0 - progress.facts.trials[first].last.wall_seconds)}
@@ -122,7 +122,7 @@ def test_trials_that_wait_are_counted_and_do_not_stand_among_those_that_run():
     assert none_runs[1] == "3 trials wait for a slot" and "running" not in " ".join(none_runs)
 
 
-def test_what_there_is_before_the_first_trial_is_said_below_the_bar():
+def test_state_before_first_trial_is_below_bar():
     lines = lines_of(progress_of(events=1), width=70, height=20, awaited="workers are starting")
     assert lines[1] == "workers are starting"
 

@@ -29,7 +29,7 @@ class WorkersOf:
     steps: Mapping[str, Steps] = field(default_factory=dict)
 
 
-def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
+def test_time_left_ignores_slots_of_left_out_nodes():
     plan = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=8))
     simulation = Simulation(plan)
     simulation.launch(kill_at=40)
@@ -90,7 +90,7 @@ def test_the_time_left_moves_with_the_steps_of_the_first_epoch():
     assert f"about {clock(left[0])} left" in view._time_line()
 
 
-def test_trials_that_are_left_at_the_end_wait_for_the_next_launch(monkeypatch):
+def test_leftover_trials_wait_for_next_launch(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
     monkeypatch.setenv("TERM", "xterm")
     simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
@@ -105,7 +105,7 @@ def test_trials_that_are_left_at_the_end_wait_for_the_next_launch(monkeypatch):
 
 
 @pytest.mark.parametrize(("term", "is_live"), [("xterm", True), ("dumb", False)])
-def test_a_terminal_that_cannot_move_its_cursor_gets_a_line_for_each_trial(term, is_live, monkeypatch):
+def test_dumb_terminal_gets_one_line_per_trial(term, is_live, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
     monkeypatch.setenv("TERM", term)
     plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2, selection="dev")

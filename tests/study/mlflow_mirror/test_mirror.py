@@ -149,7 +149,7 @@ def test_complete_arm_shows_its_median_and_spread(journal: MadeJournal) -> None:
     assert points == pytest.approx({"score": 0.7, **spread, "mean_layers": 9.5})
 
 
-def test_arms_in_the_store_have_the_spread_and_the_interval_of_the_tables(tmp_path: Path, uri: str) -> None:
+def test_stored_arms_have_spread_and_interval_of_tables(tmp_path: Path, uri: str) -> None:
     study = predicted_study(tmp_path / "mine", {"albert": 0.6, "palbert": 0.8}, ["rte"])
     dev, *_ = write_tables([study], study / "tables")
     mirror(study, uri)

@@ -58,7 +58,7 @@ def test_a_variant_has_the_grid_of_what_it_does_not_fix(method, points):
     assert len(resolve_configuration(plan, method, "rte").first) == points
 
 
-def test_a_variant_is_an_arm_with_its_own_fields_beside_its_method():
+def test_variant_is_an_arm_with_own_fields():
     plan = plan_from("--profile", "ablation")
     found = {method: resolve_configuration(plan, method, "rte") for method in ("palbert", "palbert:c")}
     assert {method: found[method].fixed.get("num_lambda_layers") for method in found}["palbert"] is None
@@ -107,7 +107,7 @@ def test_an_unreachable_hub_leaves_the_values_of_the_family_out(monkeypatch):
     assert resolve_configuration(plan, "pabee", "rte").fixed["hidden_dropout"].value == 0.0
 
 
-def test_a_changed_default_is_refused_with_the_option_that_keeps_the_value():
+def test_changed_default_names_option_that_keeps_value():
     earlier = mini_plan(methods=("pabee",), tasks=("rte",))
     (arm,) = earlier.arms
     later = replace(earlier, arms=(replace(arm, fixed={**arm.fixed, "hidden_dropout": 0.1}),))
@@ -142,7 +142,7 @@ def test_an_unknown_variant_is_refused_with_those_that_there_are(capsys, name, m
         ("pondernet", "num_lambda_layers", "(paper: num_lambda_layers 1 with lambda_layer_arch linear (PALBERT))"),
     ],
 )
-def test_a_field_named_as_in_the_papers_repositories_is_answered_with_its_name(capsys, method, field, meant):
+def test_field_names_of_papers_code_are_translated(capsys, method, field, meant):
     assert launch.main(["--method", method, "--task", "rte", "--set", f"{field}=1", "--dry-run"]) == 2
     line = capsys.readouterr().err
     assert line.startswith(f"study.launch: --set {field}: {method} has no such field; its fields are adam_epsilon, ")
@@ -189,13 +189,13 @@ def test_published_values_that_are_tried_first_are_printed():
 
 
 @pytest.mark.parametrize("profile", ["mini", "paper", "ablation"])
-def test_all_tasks_are_the_paper_s_eight_and_wnli_is_named_beside_them(profile):
+def test_all_tasks_are_papers_eight_with_wnli_beside(profile):
     eight = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")
     assert plan_from("--profile", profile, "--task", "all").tasks == eight
     assert plan_from("--profile", profile, "--task", "wnli,all").tasks == ("wnli", *eight)
 
 
-def test_lambda_without_hidden_layers_is_in_the_range_of_a_pretrained_backbone_alone():
+def test_linear_lambda_is_only_for_pretrained_backbones():
     found = [
         resolve_configuration(plan_from("--profile", profile, "--sampler", "tpe", "--samples", "4"), "palbert", "rte")
         for profile in ("mini", "paper")
@@ -214,7 +214,7 @@ def test_all_methods_of_the_paper_are_the_rows_of_its_table():
 
 
 @pytest.mark.parametrize(("profile", "mini"), [("paper", "mini-albert"), ("electra", "mini-electra")])
-def test_a_profile_is_tiny_on_generated_data_unless_a_backbone_is_named(profile, mini):
+def test_profile_is_tiny_unless_backbone_is_named(profile, mini):
     asked = ["--profile", profile, "--data", "mini"]
     assert {arm.backbone for arm in resolve(plan_from(*asked)).arms} == {mini}
     named = plan_from(*asked, "--backbone", "google/electra-small-discriminator", "--method", "electra-small")
@@ -253,7 +253,7 @@ def test_seeds_samples_tasks_and_place_are_no_rules():
     assert len({plan.protocol_hash for plan in plans}) == 1
 
 
-def test_a_trial_is_told_apart_by_the_content_that_it_is_made_of():
+def test_trial_key_depends_on_content():
     plan = resolved_from()
     (arm,) = plan.arms
     others = [
@@ -273,7 +273,7 @@ def test_departures_are_those_of_this_plan(capsys):
     assert "selection: on a slice of train (paper: on dev)" in lines and "generated" in lines
 
 
-def test_a_dry_run_without_a_network_says_what_it_did_not_check(capsys, monkeypatch):
+def test_offline_dry_run_lists_unchecked_items(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     asked = ["--profile", "paper", "--method", "all", "--task", "all", "--dry-run"]
     assert launch.main(asked) == 0
@@ -373,12 +373,12 @@ def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(capsys):
     assert "tokenizer '/nowhere' is not a folder" in capsys.readouterr().err
 
 
-def test_protocol_has_every_field_of_a_plan_that_is_marked_as_its():
+def test_protocol_has_marked_fields_of_plan():
     own = {"metric", "aggregate"}
     assert {*profiles.load("mini").protocol_fields} == {*Protocol.__struct_fields__} - own
 
 
-def test_only_the_protocols_of_papers_choose_on_the_dev_set_that_they_report():
+def test_only_paper_protocols_select_on_dev():
     on_dev = {name for name in profiles.list_profiles() if profiles.load(name).selection == "dev"}
     assert on_dev == {"ablation", "electra", "paper", "sharebert"}
 

@@ -70,7 +70,7 @@ def test_options_that_contradict_each_other_are_refused_in_one_line(capsys, opti
     assert message in fault_of(capsys, "--method", "palbert", *options.split())
 
 
-def test_a_plan_file_is_cut_to_the_methods_and_tasks_that_are_named(tmp_path):
+def test_plan_file_is_cut_to_named_methods_and_tasks(tmp_path):
     path = tmp_path / "plan.toml"
     words = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--set", "albert/rte:epochs=2"]
     path.write_text(format_plan(plan_from(*words, "--set", "palbert/rte:epochs=3")))
@@ -79,7 +79,7 @@ def test_a_plan_file_is_cut_to_the_methods_and_tasks_that_are_named(tmp_path):
     assert plan.settings["palbert/rte:epochs"] == 3
 
 
-def test_a_range_is_searched_where_the_method_s_file_has_another_or_fixes_the_field():
+def test_range_replaces_method_range_or_fixed_field():
     plan = plan_from(
         "--search", "learning_rate=3e-5..3e-4:log", "--search", "batch_size=16,8", "--search", "epsilon=0.01..0.1"
     )
@@ -104,7 +104,7 @@ def test_an_arm_goes_before_its_method_and_that_before_all_methods():
     assert [settings[find_keys(settings, arm)["epochs"]] for arm in arms] == [1, 2, 3, 4]
 
 
-def test_what_is_said_later_takes_the_place_of_what_its_scope_holds():
+def test_later_setting_replaces_its_scope():
     base = {"epochs": 3, "palbert:epochs": 2, "palbert/rte:epochs": 1, "albert/rte:epochs": 4, "palbert:beta": 0.1}
     assert override_settings(base, {"epochs": 9}) == {"palbert:beta": 0.1, "epochs": 9}
     assert {*override_settings(base, {"palbert:epochs": 9})} == {
@@ -136,7 +136,7 @@ def test_fields_that_are_not_searched_have_the_paper_s_value():
     assert value == 16 and origin in resolve_configuration(plan, "palbert", "cola").fixed["batch_size"].origin
 
 
-def test_epochs_and_layers_can_be_searched_and_the_most_of_them_counts(capsys):
+def test_searched_epochs_and_layers_count_their_maximum(capsys):
     asked = ["--profile", "mini", "--method", "albert", "--task", "rte", "--search"]
     (arm,) = resolve(plan_from(*asked, "epochs=2..5", "--search", "num_hidden_layers=3,6")).arms
     assert arm.epochs == 5 and arm.find_most("num_hidden_layers") == 6
@@ -241,7 +241,7 @@ def test_search_as_asked_is_not_noted(capsys, arguments):
     assert "no search trials" not in capsys.readouterr().out
 
 
-def test_a_plan_with_every_scope_comes_back_from_its_file_and_from_json(tmp_path, capsys):
+def test_plan_with_every_scope_round_trips(tmp_path, capsys):
     asked = plan_from("--profile", "mini", *EVERY_SCOPE)
     assert launch.main(["--profile", "mini", *EVERY_SCOPE, "--dry-run", "--toml", "--out", str(tmp_path)]) == 0
     path = tmp_path / "plan.toml"
@@ -260,14 +260,14 @@ def test_a_plan_with_every_scope_comes_back_from_its_file_and_from_json(tmp_path
     assert tables["search"]["palbert/cola"] == {"num_lambda_layers": {"low": 1, "high": 3}}
 
 
-def test_options_are_laid_over_the_tables_of_a_file_field_by_field(tmp_path):
+def test_options_override_file_by_field(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text("[search]\nbeta = [0.1, 0.5]\n[set]\nepochs = 3\n[set.palbert]\nq = 0.3\n")
     plan = plan_from("--plan", str(path), "--set", "beta=0.2", "--search", "q=0..1")
     assert plan.settings == {"epochs": 3, "beta": 0.2, "q": Interval(low=0, high=1)}
 
 
-def test_a_plan_of_an_older_file_says_its_epochs_among_the_settings():
+def test_older_plan_file_keeps_epochs_in_settings():
     older = to_plain(profiles.load("mini")) | {"epochs": 4, "settings": {"batch_size": 8}}
     assert from_plain(Plan, older, where="plan").settings == {"epochs": 4, "batch_size": 8}
     assert plan_from("--epochs", "4").settings == plan_from("--set", "epochs=4").settings == {"epochs": 4}
@@ -309,7 +309,7 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
         ("epochs = 3", "; fields of methods belong in [set]: epochs = ..."),
     ],
 )
-def test_a_wrong_value_in_a_file_is_answered_with_its_table_and_key(tmp_path, capsys, text, message):
+def test_wrong_value_in_file_names_table_and_key(tmp_path, capsys, text, message):
     path = tmp_path / "plan.toml"
     path.write_text(f'tasks = ["rte"]\n{text}' if not text.startswith(("set", "epochs")) else text)
     assert launch.main(["--plan", str(path), "--dry-run", "--out", str(tmp_path / "runs")]) == 2
@@ -317,7 +317,7 @@ def test_a_wrong_value_in_a_file_is_answered_with_its_table_and_key(tmp_path, ca
     assert message in error and error.count("\n") == 1
 
 
-def test_the_small_profile_has_ranges_of_its_own_and_every_one_can_be_taken_back():
+def test_small_profile_ranges_can_be_reverted():
     plan = plan_from("--profile", "small", "--backbone", "mini-bert", "--search", "palbert:beta=0.1..1")
     ranges = {name: str(layered.value) for name, layered in found(plan, "palbert/cola").tuned.items()}
     assert ranges["learning_rate"] == "5e-05 to 0.0002 log" and ranges["beta"] == "0.1 to 1.0"
@@ -328,7 +328,7 @@ def test_the_small_profile_has_ranges_of_its_own_and_every_one_can_be_taken_back
     assert found(plan_from(*EVERY_SCOPE, "--profile", "small", "--backbone", "mini-bert")).fixed["epochs"].value == 10
 
 
-def test_the_small_profile_is_for_any_of_its_methods_and_says_that_it_needs_a_backbone(capsys):
+def test_small_profile_takes_any_method_with_backbone(capsys):
     asked = ["--profile", "small", "--method", "albert", "--data", "mini"]
     (arm, _) = resolve(plan_from(*asked, "--backbone", "mini-bert")).arms
     assert {*arm.space} == {"learning_rate"}

@@ -67,7 +67,7 @@ def test_select_at_names_the_option():
         plan_from("--select-at", "6")
 
 
-def test_a_study_by_score_has_the_hash_and_the_file_of_before():
+def test_study_by_score_keeps_hash_and_file():
     plain, other = mini_plan(**ONE_ARM), mini_plan(**ONE_ARM, select_by="at:6")
     assert resolve(plan_from("--select-by", "score")).protocol_hash == resolve(plan_from()).protocol_hash
     assert "select_by" not in json.dumps(to_plain(plain))

@@ -29,7 +29,7 @@ def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
         ["--task", "mnli", "--search-precision", "bfloat16"],
     ],
 )
-def test_whatever_was_asked_for_comes_back_and_is_launched_as_it_was(tmp_path, arguments):
+def test_requests_round_trip_and_launch(tmp_path, arguments):
     asked = plan_from("--profile", "mini", *arguments)
     path = tmp_path / "plan.toml"
     path.write_text(format_plan(asked))
@@ -80,7 +80,7 @@ def test_a_setting_that_was_typed_is_told_of_the_command_line(tmp_path, capsys):
         assert capsys.readouterr().err.startswith(f"study.launch: {message}")
 
 
-def test_a_setting_of_the_file_is_told_of_the_file_whatever_else_is_typed(tmp_path, capsys):
+def test_file_setting_is_attributed_to_the_file(tmp_path, capsys):
     path = tmp_path / "plan.toml"
     path.write_text("[set]\nq = 2\n")
     typed = ["--task", "rte", "--samples", "2", "--set", "epochs=3"]

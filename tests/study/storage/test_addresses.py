@@ -31,7 +31,7 @@ from study.storage.addresses import check_tracking_address, small_object
         ("file:///proc/nowhere", "file:///proc/nowhere cannot be written: "),
     ],
 )
-def test_storage_that_cannot_be_is_refused_in_one_line_and_nothing_is_made(tmp_path, capsys, storage, message):
+def test_impossible_storage_is_refused_without_traces(tmp_path, capsys, storage, message):
     out = tmp_path / "runs"
     assert launch.main(["--task", "rte", "--storage", storage, "--out", str(out)]) == 2
     printed = capsys.readouterr()
@@ -86,7 +86,7 @@ def test_the_doctor_refuses_the_same_in_one_line(capsys):
     assert "--storage holds a user" in error and error.count("\n") == 1 and "SECRET" not in error
 
 
-def test_the_doctor_writes_under_the_uri_and_looks_for_the_marker_of_the_driver(tmp_path):
+def test_doctor_writes_under_uri_and_seeks_marker(tmp_path):
     uri = f"file://{tmp_path}/bucket"
     seen = doctor.check_storage(uri, None)
     assert not seen.is_fault and files_under(tmp_path) == []

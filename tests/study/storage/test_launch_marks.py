@@ -19,7 +19,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{request.param}{tmp_path}/storage"
 
 
-def test_who_sees_the_storage_finds_the_marks_and_they_are_gone_at_the_end(storage, tmp_path):
+def test_storage_marks_are_found_and_removed(storage, tmp_path):
     with launch_marks(storage, tmp_path / "study") as marks:
         check_marks(marks)
         written = [name.rpartition("/")[0] for name in files_under(tmp_path)]
@@ -78,7 +78,7 @@ def test_woken_launch_leaves_the_marks_of_its_successor(storage, tmp_path):
     assert files_under(tmp_path) == []
 
 
-def test_another_folder_at_the_same_path_is_told_whatever_lies_in_it(storage, tmp_path):
+def test_other_folder_at_same_path_is_noticed(storage, tmp_path):
     with launch_marks(storage, tmp_path / "study") as marks:
         (tmp_path / "storage").rename(tmp_path / "mounted elsewhere")
         with pytest.raises(NotShared, match="storage/trials is not the launch's folder; mount the shared"):

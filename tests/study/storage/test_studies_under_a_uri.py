@@ -73,7 +73,7 @@ def under_uri(tmp_path_factory) -> Path:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_study_under_a_uri_finds_what_one_in_a_folder_finds(in_folder, under_uri):
+def test_study_under_uri_equals_study_in_folder(in_folder, under_uri):
     assert results(under_uri) == results(in_folder) and len(results(under_uri)) == 3
     assert not (under_uri / "trials").exists()
     confirmed = [row for row in read_facts(under_uri).records if row.phase == "confirm"]
@@ -101,7 +101,7 @@ def area_of(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_predictions_that_a_dead_launcher_had_not_fetched_come_at_the_next_launch(under_uri, tmp_path):
+def test_unfetched_predictions_come_at_next_launch(under_uri, tmp_path):
     folder = tmp_path / under_uri.name
     key = cut_before_the_end_of_the_last_trial(under_uri, folder)
     elsewhere = run(folder, "--storage", f"file://{tmp_path}/elsewhere")
@@ -118,7 +118,7 @@ def test_predictions_that_a_dead_launcher_had_not_fetched_come_at_the_next_launc
 
 
 @pytest.mark.slow
-def test_a_model_under_a_uri_is_registered_as_one_in_a_folder(under_uri, tmp_path):
+def test_model_under_uri_is_registered_like_a_folder(under_uri, tmp_path):
     from study.mlflow_mirror.tracking import save_model
 
     row = next(row for row in read_facts(under_uri).records if row.phase == "confirm")
@@ -145,7 +145,7 @@ def s3() -> Iterator[str]:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder, tmp_path):
+def test_killed_study_on_s3_continues_with_same_results(s3, in_folder, tmp_path):
     folder, storage = tmp_path / "on-s3", s3.format("studies/mine")
     stored = ["--storage", storage, *WITHOUT_RAY]
     first = subprocess.Popen(command(folder, *stored), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
@@ -191,7 +191,7 @@ def test_a_trial_on_s3_keeps_what_one_in_a_folder_keeps(s3, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_bucket_that_is_away_for_a_while_delays_a_trial_and_loses_nothing(s3, tmp_path):
+def test_unreachable_bucket_delays_trial_without_loss(s3, tmp_path):
     away, port = free_port(), s3.rpartition(":")[2]
     place = open_place(trial_address(s3.format("away").replace(port, str(away)), "key"))
     assert isinstance(place, TrialObjects)
@@ -206,7 +206,7 @@ def test_a_bucket_that_is_away_for_a_while_delays_a_trial_and_loses_nothing(s3, 
 
 
 @pytest.mark.slow
-def test_a_bucket_that_is_not_there_or_does_not_answer_is_one_line(s3):
+def test_missing_or_silent_bucket_is_one_line(s3):
     make_writable(resolve_storage_address(s3.format("")))
     with pytest.raises(ValueError, match=r"^s3://nobody/x.* cannot be written: .*NO_SUCH_BUCKET[^\n]*$"):
         make_writable(s3.format("x").replace("s3://bucket", "s3://nobody"))

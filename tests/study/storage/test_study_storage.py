@@ -37,7 +37,7 @@ def storage_of(study, requested=None):
     return chosen
 
 
-def test_without_a_word_it_is_that_of_the_last_launch_and_is_said(study, tmp_path, capsys):
+def test_default_is_that_of_last_launch(study, tmp_path, capsys):
     assert storage_of(study) == StudyStorage(str(tmp_path / "states"), study.events[0].area)
     assert f"--storage is {tmp_path / 'states'}, as in the last launch" in capsys.readouterr().err
 

@@ -118,13 +118,13 @@ def test_trial_is_waited_for_while_its_process_leaves(tmp_path):
         other.check_held(folder)
 
 
-def test_a_folder_of_the_node_is_gone_when_the_trial_is_let_go(trial):
+def test_node_folder_is_removed_after_release(trial):
     with trial.work() as folder:
         assert list(folder.iterdir()) == []
     assert not folder.parent.exists()
 
 
-def test_a_state_with_a_flipped_bit_comes_back_whole_or_not_at_all(trial, tmp_path):
+def test_flipped_bit_in_state_is_repaired_or_refused(trial, tmp_path):
     send(trial, epoch=2)
     (archive,) = tmp_path.rglob("state-2-*.zip")
     with trial.work() as folder:
@@ -250,7 +250,7 @@ def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_trial_starts_from_a_model_under_a_uri_as_from_one_in_a_folder(tmp_path):
+def test_trial_starts_from_uri_as_from_folder(tmp_path):
     spec = spec_of("albert", "rte", config={"epochs": 1})
     (source,) = reports_of(assignment(f"file://{tmp_path}/bucket/trials/a", spec, predictions="predictions.npz"))
     model = source.outcome.model
@@ -287,7 +287,7 @@ def test_a_model_that_is_gone_from_its_uri_is_one_line(tmp_path, capsys):
     assert capsys.readouterr().err.endswith(f"(rte) no longer exists: {gone}\n")
 
 
-def test_a_model_that_is_gone_when_its_trial_ends_is_a_fault_and_no_result(tmp_path):
+def test_model_lost_at_trial_end_is_a_fault(tmp_path):
     place, model = open_place(str(tmp_path)), tmp_path / "model-epoch-1"
     with pytest.raises(FileNotFoundError, match="model-epoch-1 is missing"):
         place.send_outcome(model)

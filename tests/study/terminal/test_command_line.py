@@ -61,7 +61,7 @@ def interrupted(command, folder, *, at, by):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_interrupt_before_a_command_is_imported_ends_it_in_one_line(command, tmp_path):
+def test_interrupt_before_command_import_is_one_line(command, tmp_path):
     done = interrupted([sys.executable, "-m", command, "runs/NAME"], tmp_path, at=command, by="SIGINT")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted; nothing was started\n")
 
@@ -74,24 +74,24 @@ def test_an_interrupt_before_a_command_is_imported_ends_it_in_one_line(command, 
         *itertools.product(["study.launch"], ["SIGUSR1", "SIGUSR2", "SIGXCPU"]),
     ],
 )
-def test_an_interrupt_while_a_command_is_imported_ends_it_in_one_line(command, name, tmp_path):
+def test_interrupt_during_command_import_is_one_line(command, name, tmp_path):
     done = interrupted([sys.executable, "-m", command], tmp_path, at="study.terminal.command_line", by=name)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted; nothing was started\n")
 
 
-def test_an_interrupt_before_the_console_is_imported_ends_it_in_one_line(tmp_path):
+def test_interrupt_before_console_import_is_one_line(tmp_path):
     script = tmp_path / "glue-study"
     script.write_text("import sys\nsys.path.insert(0, '.')\nfrom study.console import main\nsys.exit(main())\n")
     done = interrupted([sys.executable, str(script), "status", "runs"], tmp_path, at="study.console", by="SIGINT")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "glue-study: interrupted; nothing was started\n")
 
 
-def test_an_interrupt_of_a_process_that_is_no_command_is_its_own(tmp_path):
+def test_interrupt_outside_commands_is_untouched(tmp_path):
     program = [sys.executable, "-c", "import study\nimport study.facts"]
     assert interrupted(program, tmp_path, at="study.facts", by="SIGINT").stderr.endswith("KeyboardInterrupt\n")
 
 
-def test_a_second_interrupt_ends_a_command_that_is_ending_without_a_traceback():
+def test_second_interrupt_has_no_traceback():
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, "-c", COMMAND]
     with subprocess.Popen(command, cwd=ROOT, preexec_fn=hear_interrupts, **pipes) as process:
@@ -111,7 +111,7 @@ def test_help_fits_the_terminal_and_says_every_choice(columns, monkeypatch):
     assert said.replace("\n", "").replace(" ", "").count(menu) == 2
 
 
-def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
+def test_help_shows_common_options_and_all_on_demand(capsys):
     shown = {}
     for how in ([], ["all"]):
         with pytest.raises(SystemExit):
@@ -190,7 +190,7 @@ def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
     assert "default by profile: mini = sst2, cola; small = cola, sst2; paper = sst2, rte, qnli, " in said
 
 
-def test_help_of_an_option_of_a_launch_is_one_line_but_for_menus(monkeypatch):
+def test_launch_help_is_one_line_per_option(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     long = {"--continue", "--method", "--task", "--include", "--data", "--backbone", "--sampler", "--select-by"}
     long |= {"--early-stopping", "--set", "--storage", "--start-from", "--name"}

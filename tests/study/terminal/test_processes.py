@@ -47,7 +47,7 @@ def other(folder: Path, name: str) -> Path:
         ("analysis.report", "search_spaces.py"),
     ],
 )
-def test_a_command_in_a_folder_with_another_package_of_our_name_says_which(tmp_path, command, name):
+def test_shadowing_package_in_working_folder_is_named(tmp_path, command, name):
     path, package = other(tmp_path, name), name.removesuffix(".py")
     done = run(*AS_MODULE, command, "--dry-run" if command == "study.launch" else "runs/s", cwd=tmp_path)
     assert done.stdout == "" and done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
@@ -89,7 +89,7 @@ def test_one_on_the_path_of_python_is_named_too(tmp_path, command, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["study", "study.py", "analysis", "trainables"])
-def test_the_console_script_does_not_look_where_it_runs_but_processes_of_a_launch_do(tmp_path, name):
+def test_console_ignores_working_folder_unlike_launch(tmp_path, name):
     path = other(tmp_path, name)
     done = run(CONSOLE, "status", "gone", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith("study.status: there is no folder gone")

@@ -71,7 +71,7 @@ def test_a_terminal_is_shown_no_escapes(terminal: TextIO) -> None:
     assert format_markdown(r"KL(p \|\| q), \[CLS], 2 \* 3, \\d", terminal) == r"KL(p || q), [CLS], 2 * 3, \d"
 
 
-def test_a_terminal_is_shown_prose_by_words_and_tables_as_they_are(terminal: TextIO) -> None:
+def test_terminal_wraps_prose_but_not_tables(terminal: TextIO) -> None:
     row = "| method | RTE | CoLA | MRPC | STS-B |"
     text = f"## GLUE dev scores on mini-GLUE, median\n\n{row}\n\n- trained on AMD EPYC (AVX512), 1 thread\n"
     shown = f"""## GLUE dev scores on

@@ -81,7 +81,7 @@ def test_longest_text_is_cut_first(tmp_path: Path) -> None:
     assert row_of(split, 0)[1] == [0, 0, 0, 0, 0, 1, 1]
 
 
-def test_held_out_rows_and_the_rest_are_all_rows_in_whatever_order(tmp_path: Path) -> None:
+def test_held_out_rows_and_rest_are_all_rows(tmp_path: Path) -> None:
     train = tokenise(RTE, "train", "mini", word_tokenizer(), max_length=64, cache=tmp_path)
     kept, held = split_off_holdout(train)
     assert len(held) == 100 and sorted([*kept.ids, *held.ids]) == train.ids.tolist()

@@ -153,7 +153,7 @@ def test_exported_tsv_is_refused_with_the_endings_to_use(tmp_path: Path) -> None
         load_split(TASKS["rte"], "train", str(tmp_path))
 
 
-def test_files_in_the_original_layout_come_first_and_two_exports_are_refused(tmp_path: Path) -> None:
+def test_original_layout_wins_and_two_exports_are_refused(tmp_path: Path) -> None:
     data = export(TASKS["rte"], "mini", tmp_path, ".csv", splits=("train", "dev"))
     export(TASKS["rte"], "mini", tmp_path, ".jsonl", splits=("train",))
     with pytest.raises(ValueError, match=r"^task rte has .*/rte/train.csv and .*/rte/train.jsonl; allowed: only one"):

@@ -129,7 +129,7 @@ def test_bad_row_is_named_with_file_line_and_value(line: str, message: str, tmp_
         load_split(RTE, "train", data)
 
 
-def test_line_numbers_of_a_file_without_header_start_at_its_first_row(tmp_path: Path) -> None:
+def test_line_numbers_start_at_first_row_without_header(tmp_path: Path) -> None:
     data = write(tmp_path, "CoLA/train.tsv", "gj04\t1\t\tIt rained .", "gj04\t2\t\tIt rained .")
     with pytest.raises(ValueError, match=r"CoLA/train.tsv, line 2: unknown label '2'; the labels of CoLA are 0, 1"):
         load_split(TASKS["cola"], "train", data)
@@ -159,7 +159,7 @@ def test_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["notes", "", "Label", "gold_label"])
-def test_column_that_the_official_files_lack_is_named_with_those_they_have(column: str, tmp_path: Path) -> None:
+def test_unexpected_column_is_named_with_allowed_ones(column: str, tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", f"{RTE_HEADER}\t{column}", "0\tOne .\tTwo .\tentailment\t")
     message = (
         f"RTE/train.tsv, line 1: unknown column '{column}'; the columns of RTE are index, sentence1, sentence2, label$"
@@ -168,7 +168,7 @@ def test_column_that_the_official_files_lack_is_named_with_those_they_have(colum
         load_split(RTE, "train", data)
 
 
-def test_test_file_of_a_task_without_headers_in_train_may_have_no_other_column(tmp_path: Path) -> None:
+def test_headless_test_file_has_no_other_column(tmp_path: Path) -> None:
     data = write(tmp_path, "CoLA/test.tsv", "index\tsentence\tmark", "0\tIt rained .\t*")
     with pytest.raises(
         ValueError, match=r"CoLA/test.tsv, line 1: unknown column 'mark'; the columns of CoLA are index, sentence$"
@@ -183,7 +183,7 @@ def test_split_without_rows_is_an_error(header: str | None, tmp_path: Path) -> N
         load_split(RTE, "train", data)
 
 
-def test_file_that_is_not_utf_8_is_named_with_line_and_byte(tmp_path: Path) -> None:
+def test_non_utf8_file_names_line_and_byte(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     with (tmp_path / "RTE" / "train.tsv").open("ab") as file:
         file.write(b"0\tcaf\xe9\tTwo .\tentailment\n")
@@ -202,9 +202,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         check_data(RTE, data)
 
 
-def test_the_folder_above_is_offered_where_that_of_one_task_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parent_folder_is_offered_for_task_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     monkeypatch.chdir(tmp_path)
     for given in (str(tmp_path / "RTE"), "RTE", "RTE/"):
@@ -361,7 +359,7 @@ def test_missing_train_file_of_qnli_is_named() -> None:
         check_data(TASKS["qnli"], str(GLUE))
 
 
-def test_a_byte_that_is_not_utf8_is_found_behind_a_byte_order_mark(tmp_path):
+def test_non_utf8_byte_is_found_behind_byte_order_mark(tmp_path):
     (tmp_path / "RTE").mkdir()
     rows = b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\t\xff\tb\tentailment\n"
     (tmp_path / "RTE" / "train.tsv").write_bytes(b"\xef\xbb\xbf" + rows)

@@ -100,7 +100,7 @@ def test_no_two_words_give_all_labels_away(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sst2", "cola"])
-def test_share_of_easy_examples_is_that_of_the_mixture_or_the_asked_one(name: str) -> None:
+def test_easy_share_is_that_of_mixture_or_request(name: str) -> None:
     of_mixture = {"sst2": 0.6, "cola": 0.25}[name]
     for share, expected in ((None, of_mixture), (0.0, 0.0), (0.7, 0.7)):
         hard = mini_glue.list_hard(TASKS[name], "train", easy_share=share)

@@ -63,7 +63,7 @@ def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
         assert read_texts(task, tmp_path / name).texts == [(row[0], row[1]) for row in rows]
 
 
-def test_a_text_of_csv_may_have_line_breaks_and_lines_are_still_counted(claims: Path) -> None:
+def test_csv_text_with_line_breaks_keeps_line_numbers(claims: Path) -> None:
     edit(claims / "dev.csv", "It came on time.,refuted", '"It came\non time.",rejected')
     with pytest.raises(
         ValueError,

@@ -51,12 +51,12 @@ def test_a_row_has_the_index_of_the_file_or_its_number(name, lines, ids, tmp_pat
 
 
 @pytest.mark.parametrize("index", ["a", "-1", "1.0", "", "9" * 19])
-def test_an_index_that_is_no_whole_number_is_refused_in_one_line(index, tmp_path):
+def test_fractional_index_is_refused_in_one_line(index, tmp_path):
     with pytest.raises(ValueError, match=f"any.tsv, line 2: index is '{index}'; allowed: a whole number from 0"):
         read_texts(TASKS["sst2"], write(tmp_path, "index\tsentence", f"{index}\tfine"))
 
 
-def test_a_test_set_has_its_index_and_a_dev_set_the_numbers_of_its_rows(tmp_path):
+def test_test_set_has_its_index_dev_has_row_numbers(tmp_path):
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n1\tOne .\tTwo .\n0\tNo .\tYes .\n")
     columns = "index\tsentence1\tsentence2\tlabel"
@@ -98,14 +98,14 @@ def test_a_row_without_any_text_is_refused_with_its_number(name, rows, message, 
         read_texts(TASKS[name], write(tmp_path, *rows))
 
 
-def test_a_row_without_any_text_is_refused_in_a_data_set_too(tmp_path):
+def test_row_without_text_is_refused_in_data_sets(tmp_path):
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n\t0\n")
     with pytest.raises(ValueError, match=r"dev.tsv, line 3: there is no text in sentence"):
         load_split(TASKS["sst2"], "dev", str(tmp_path))
 
 
-def test_rows_that_qqp_has_cut_in_two_are_left_out_of_labelled_files_alone(tmp_path):
+def test_split_rows_of_qqp_are_skipped_in_labelled_files(tmp_path):
     rows = ["5\t6\t7\tWhy ?\tHow ?\t0", "6\t6\t7\tWhy", "9\t6\t7\tWho ?\tWhat ?\t0"]
     assert read_texts(TASKS["qqp"], write(tmp_path, QQP_HEADER, *rows)).ids == [5, 9]
     with pytest.raises(ValueError, match=r"any.tsv, line 2: the number of columns is 2 instead of 3"):

@@ -125,7 +125,7 @@ def test_mnli_s_score_weighs_both_dev_sets_alike() -> None:
     assert score(TASKS["mnli"], {"accuracy_matched": 0.5, "accuracy_mismatched": 1.0}) == 0.75
 
 
-def test_slice_of_mnli_s_train_has_one_accuracy_and_it_is_the_score() -> None:
+def test_mnli_slice_has_one_accuracy() -> None:
     metrics = metrics_of("mnli", [0, 1, 2, 2], [0, 1, 2, 0])
     assert metrics == {"accuracy": 0.75}
     assert score(TASKS["mnli"], metrics) == 0.75

@@ -327,7 +327,7 @@ def test_real_tokenizer_files_are_read(folder, family, pieces, tmp_path):
         ("./albert-base-v2", "./albert-base-v2"),
     ],
 )
-def test_the_whole_name_of_a_hub_name_has_its_owner_and_no_revision(name, whole):
+def test_full_hub_name_has_owner_without_revision(name, whole):
     assert whole_name(name) == whole
 
 
@@ -381,7 +381,7 @@ def test_a_lone_vocabulary_in_the_cache_of_the_hub_loads(tmp_path, monkeypatch):
         ("model.safetensors", b"garbage" * 9, "Error while deserializing header: header too large"),
     ],
 )
-def test_a_damaged_file_of_a_folder_is_named_before_anything_is_loaded(file, content, fault, tmp_path):
+def test_damaged_file_is_named_before_loading(file, content, fault, tmp_path):
     folder = saved(tmp_path, tokenizer="vocab.txt" if file == "model.safetensors" else None)
     (tmp_path / file).write_bytes(content)
     with pytest.raises(Unusable) as raised:

@@ -213,7 +213,7 @@ def leave_out_the_last_block(forward):
         (leave_out_the_last_block, r"the model does not call each of its blocks \(TransformerBlock\)"),
     ],
 )
-def test_a_model_that_does_more_than_run_its_blocks_is_refused_in_one_line(change, fault, monkeypatch, tmp_path):
+def test_model_with_more_than_blocks_is_refused(change, fault, monkeypatch, tmp_path):
     folder = write_backbone(tmp_path / "backbone", "distilbert")
     transformer = modeling_distilbert.Transformer
     monkeypatch.setattr(transformer, "forward", change(transformer.forward))

@@ -120,7 +120,7 @@ def test_fingerprint_of_a_hub_name_has_its_commit(hub):
     assert backbone_fingerprint(f"someone/tiny-bert@{FIRST}") == f"someone/tiny-bert@{FIRST}"
 
 
-def test_a_pinned_backbone_is_loaded_at_its_commit_after_the_hub_has_moved(hub):
+def test_pinned_backbone_loads_its_commit_after_hub_moved(hub):
     pinned = backbones.pinned("someone/tiny-bert", backbone_fingerprint("someone/tiny-bert"))
     check_backbone(pinned)
     before = weights_of(pinned)
@@ -130,7 +130,7 @@ def test_a_pinned_backbone_is_loaded_at_its_commit_after_the_hub_has_moved(hub):
     assert load_tokenizer(pinned, texts=list).get_vocab() == load_tokenizer("someone/tiny-bert", texts=list).get_vocab()
 
 
-def test_digest_of_a_hub_backbone_is_of_the_files_in_the_cache(hub):
+def test_hub_backbone_digest_is_of_cached_files(hub):
     pinned = f"someone/tiny-bert@{FIRST}"
     before = backbones.backbone_digest(pinned)
     assert before != backbones.backbone_digest(f"someone/tiny-bert@{SECOND}")

@@ -203,7 +203,7 @@ def test_the_walk_over_layers_equals_transformers(family):
 
 @families
 @torch.no_grad()
-def test_what_a_model_says_of_a_text_depends_on_that_text_alone(family):
+def test_prediction_depends_on_its_text_only(family):
     """In double precision: the inverses make much of a rounding, and that differs with the shape."""
     model = with_random_convolutions(model_of(family).double())
     batch = batch_of([13, 9, 4], 13)

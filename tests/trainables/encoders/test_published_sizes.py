@@ -127,7 +127,7 @@ def test_depth_is_known_without_the_model():
         check_depth("sharebert-large", 7, of="albert")
 
 
-def test_a_name_is_no_folder_and_no_hub_name_even_where_a_folder_has_it(tmp_path, monkeypatch):
+def test_backbone_name_is_not_a_folder_or_hub_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "electra-small").mkdir()
     assert not is_folder("electra-small") and not is_hub_name("electra-small")

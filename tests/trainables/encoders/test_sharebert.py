@@ -60,7 +60,7 @@ def test_matrices_are_cut_from_the_right_edge_and_share_no_number():
     assert {name: set(model.embeddings.shared[name].flatten().tolist()) for name in columns} == columns
 
 
-def test_sizes_that_take_all_columns_are_allowed_and_one_more_is_not():
+def test_sizes_may_take_all_columns():
     sizes = {"vocab_size": 144, "hidden_size": 24, "num_attention_heads": 2}
     model_of(**sizes, intermediate_size=12)  # 5 x 24 x 24 / 144 + 2 x 24 x 12 / 144 = 24 columns
     refused = "^ShareBERT with hidden_size 24, .* vocab_size 144 cuts 26 columns out of the embeddings; allowed: 24$"
@@ -68,7 +68,7 @@ def test_sizes_that_take_all_columns_are_allowed_and_one_more_is_not():
         model_of(**sizes, intermediate_size=13)
 
 
-def test_a_mini_vocabulary_of_288_fits_a_width_of_32_with_as_wide_a_feed_forward_network_alone():
+def test_mini_vocabulary_fits_only_wide_feed_forward():
     sizes = {"vocab_size": 288, "hidden_size": 32, "num_attention_heads": 2}
     model_of(**sizes, intermediate_size=32)
     with pytest.raises(ValueError, match="cuts 36 columns"):
@@ -146,7 +146,7 @@ def test_a_copy_has_matrices_of_its_own(copied):
 
 
 @torch.no_grad()
-def test_weights_start_as_the_original_s_and_are_a_function_of_the_seed():
+def test_initial_weights_follow_original_and_seed():
     sizes = {"vocab_size": 2000, "hidden_size": 200, "num_attention_heads": 4, "pad_token_id": 0}
     model, again = model_of(**sizes), model_of(**sizes)
     assert all(map(torch.equal, model.parameters(), again.parameters()))
@@ -281,7 +281,7 @@ def test_a_folder_of_the_original_code_gives_the_recorded_numbers(family, file, 
         ({"factor_size": 8}, "in another shape; first: embeddings.word_embeddings.weight is 1000 x 16, but should be"),
     ],
 )
-def test_a_folder_of_the_original_code_that_does_not_fit_is_refused(changes, fault, tmp_path):
+def test_misfit_folder_of_original_code_is_refused(changes, fault, tmp_path):
     folder, _ = write_original(tmp_path, **changes)
     with pytest.raises(ValueError, match=fault):
         check_backbone(folder)

@@ -87,7 +87,7 @@ def test_places_there_and_back():
     assert torch.equal(places.packed(states)[0, places.firsts], states[:, 0])
 
 
-def test_on_a_cpu_attention_gets_examples_of_the_same_length_together_without_pads():
+def test_cpu_attention_groups_equal_lengths_without_pads():
     lengths = [20, 3, 40, 20, 16]
     mask = texts(lengths, 40)["attention_mask"][:, None, None, :].bool()
     places = Places.of(mask)
@@ -154,7 +154,7 @@ def test_inference_is_the_rule_on_all_layers(family, method, halved_from, width,
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_who_leaves_has_the_second_half_of_the_layer_for_the_first_token_alone(family, monkeypatch, without_pads):
+def test_leaving_examples_use_first_token_half_layer(family, monkeypatch, without_pads):
     model = model_of(family).eval()
     model.exit_rule = At((3, 1, 4, 1, 3))
     monkeypatch.setattr(early_exit, "HALVED_FROM", 1)

@@ -38,7 +38,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     assert str(error.value) == f"--include {folder}/_tables.py: byte 0xe9 is not UTF-8; allowed: a Python file in UTF-8"
 
 
-def test_hidden_folders_hold_no_tasks_and_task_toml_may_begin_with_a_mark(tmp_path: Path) -> None:
+def test_hidden_folders_hold_no_tasks(tmp_path: Path) -> None:
     folder = write_page_task(tmp_path / "tasks")
     hidden = folder / ".trash"
     hidden.mkdir()

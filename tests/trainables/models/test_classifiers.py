@@ -101,7 +101,7 @@ def test_pooled_heads_in_training_are_those_of_transformers(backbone, kind):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_electra_s_first_token_head_starts_as_a_dense_layer_of_tensorflow(seed):
+def test_electra_first_token_head_is_a_tensorflow_dense(seed):
     """Uniform within sqrt(6 / (inputs + outputs)), bias 0; `transformers`' normal of 0.02 is a fifth as wide."""
     config = config_of("electra-small", "rte", max_length=16, head="first_token")
     torch.manual_seed(seed)

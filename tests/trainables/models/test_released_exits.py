@@ -91,7 +91,7 @@ def test_berxit_leaves_where_the_released_code_does(name: str) -> None:
     check_exits(model, batch_of(case), rules, case["expected"]["exits"])
 
 
-def test_deebert_has_the_released_loss_and_gradients_and_leaves_where_that_does() -> None:
+def test_deebert_matches_released_loss_gradients_and_exits() -> None:
     case = CASES["deebert_classes"]
     model, nats = model_of(case), math.log(case["num_labels"])
     check_loss_and_gradients(model, batch_of(case), case["expected"]["highways"])

@@ -100,7 +100,7 @@ def draws() -> list[np.ndarray]:
     return [rng.random(N) < SHARES[:, None] for _ in range(DRAWS)]
 
 
-def test_safe_setting_keeps_its_risk_in_95_of_100_draws_and_the_observed_mean_does_not():
+def test_safe_setting_keeps_risk_in_95_of_100_draws():
     places = [find_safe_setting(lost, RISK) for lost in draws()]
     broken = [place is not None and SHARES[place] > RISK for place in places]
     assert np.mean(broken) <= 0.05

@@ -46,7 +46,7 @@ def test_a_batch_is_a_function_of_seed_and_step(made, seed: int, step: int) -> N
     assert not equal(used.training_batch(step, seed=seed), used.training_batch(step, seed=seed + 1))
 
 
-def test_a_pass_takes_every_example_once_and_the_next_masks_it_otherwise(made) -> None:
+def test_epoch_covers_each_example_once_with_new_masks(made) -> None:
     make, _ = made
     batches, _, _ = make("kept", batch_size=1)
     passes = []

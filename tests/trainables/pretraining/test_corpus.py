@@ -34,7 +34,7 @@ def tokenizer_of(corpus: str):
     return word_tokenizer(text for document in documents(corpus) for text in document)
 
 
-def test_the_generated_corpus_has_no_text_of_a_dev_or_test_split() -> None:
+def test_generated_corpus_has_no_dev_or_test_text() -> None:
     splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
     evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
     assert len(evaluated) > 3_000
@@ -58,7 +58,7 @@ def test_a_paragraph_is_cut_into_sentences() -> None:
     assert list(documents_of_lines(["", " \n", "one\n", "\t\n", "two\n"])) == [("one",), ("two",)]
 
 
-def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
+def test_non_utf8_file_is_named_with_line(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"one\n\ntwo \xe9\n")
     with pytest.raises(ValueError, match=r"text\.txt, line 3: byte 0xe9 is not UTF-8; allowed: text in UTF-8$"):
         list(documents(str(tmp_path)))

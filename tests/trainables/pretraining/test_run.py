@@ -168,7 +168,7 @@ def test_trials_and_pretrainings_go_on_with_the_convolutions_that_are_left(corpu
         PretrainingRun(replace(pretraining_spec("albert-mlm", corpus), backbone=backbone), cache=cache)
 
 
-def test_a_resumed_run_with_nystrom_attention_ends_as_one_that_never_stopped(corpus, cache, tmp_path) -> None:
+def test_resumed_nystrom_run_equals_uninterrupted(corpus, cache, tmp_path) -> None:
     spec = pretraining_spec("electra-rtd", corpus, **NYSTROM)
     whole, stopped = run_all(spec, cache), PretrainingRun(spec, cache=cache)
     stopped.run_epoch()

@@ -121,7 +121,7 @@ def cpu_facts(tmp_path, monkeypatch):
     return tmp_path / "cpuinfo"
 
 
-def test_a_cpu_is_named_as_the_system_does_with_the_instructions_that_are_used_of_it(cpu_facts, monkeypatch):
+def test_cpu_name_includes_used_instructions(cpu_facts, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     cpu_facts.write_text("processor\t: 0\nmodel name\t: A Processor @ 2.5GHz\nprocessor\t: 1\nmodel name\t: Another\n")
     assert devices.device_name("cpu") == "A Processor @ 2.5GHz (AVX2)"

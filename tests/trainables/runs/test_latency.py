@@ -36,7 +36,7 @@ def measured(run, num_batches: dict[int, int]) -> tuple[Latency, list[tuple[obje
     return measure_latency(model, run._data.selection, [EARLY, WHOLE], num_batches=num_batches), calls
 
 
-def test_every_batch_is_answered_under_all_rules_in_turn_in_every_round_and_once_before(run):
+def test_timing_rounds_cover_every_batch_and_rule(run):
     own = run._model.exit_rule
     _, calls = measured(run, {1: 2, 8: 1})
     counted = [(EARLY, 8), (WHOLE, 8)]  # FLOPs, at the largest size
@@ -57,12 +57,12 @@ def test_times_are_per_example_means_over_batches_of_the_fastest_round(run, monk
     ("device", "threads", "clock"),
     [("cpu", 1, time.thread_time), ("cpu", 2, time.perf_counter), ("cuda", 1, time.perf_counter)],
 )
-def test_what_else_runs_on_a_processor_is_not_timed_where_the_thread_has_a_clock(device, threads, clock, monkeypatch):
+def test_other_load_is_not_timed_with_thread_clock(device, threads, clock, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     assert latency._choose_clock(torch.device(device)) is clock
 
 
-def test_layers_are_those_of_the_timed_examples_and_fewer_cost_fewer_flops(run):
+def test_layers_and_flops_are_of_timed_examples(run):
     found, _ = measured(run, {1: 3, 8: 2})
     early, whole = found.under_own_rule, found.all_layers
     assert {timing.mean_layers for timing in whole.timings} == {4}
@@ -120,7 +120,7 @@ def test_a_latency_is_written_as_it_is_read(run):
 
 
 @pytest.mark.slow
-def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
+def test_sampled_exit_reproduces_all_but_times(cache):
     run = run_to_the_end(spec_of("pondernet", config={"epochs": 1, "num_hidden_layers": 4}), cache)
     first, second = (run.measure_latency() for _ in range(2))
     untimed = [
@@ -130,7 +130,7 @@ def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
     assert untimed[0] == untimed[1] and first.under_own_rule.rule == "sample"
 
 
-def test_the_selected_epoch_is_timed_and_the_run_keeps_its_own_weights(cache, monkeypatch):
+def test_selected_epoch_is_timed_with_own_weights(cache, monkeypatch):
     run = run_to_the_end(spec_of("pabee", config={"epochs": 2}), cache)
     run._selected_weights = {name: torch.zeros_like(value) for name, value in run._selected_weights.items()}
     before = {name: value.clone() for name, value in run._model.state_dict().items()}
@@ -146,7 +146,7 @@ def test_the_selected_epoch_is_timed_and_the_run_keeps_its_own_weights(cache, mo
     assert all(torch.equal(before[name], value) for name, value in run._model.state_dict().items())
 
 
-def test_a_few_settings_of_the_sweep_are_timed_beside_the_models_own_and_all_layers(cache):
+def test_swept_settings_are_timed_beside_own_and_all_layers(cache):
     methods = {"palbert": ["threshold", "last", "threshold", "threshold"], "albert": ["last"]}
     for method, expected in methods.items():
         rules = timed_rules(TrainingRun(spec_of(method, "rte"), cache=cache)._model)

@@ -74,7 +74,7 @@ def test_every_step_is_that_of_the_formula(optimizer, matrix, vector):
             assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_lamb_leaves_out_the_ratio_of_vectors_without_any_weight_decay_too():
+def test_lamb_skips_ratio_without_weight_decay():
     model = model_of()
     gradients = {name: [torch.randn_like(weight)] * STEPS for name, weight in model.named_parameters()}
     bias = model[0].bias.detach().clone()
@@ -113,14 +113,14 @@ def test_a_batch_in_parts_gives_the_step_of_the_batch(optimizer, parts):
     assert not torch.allclose(whole[0].weight, model_of()[0].weight.double(), atol=1e-3), "it has moved"
 
 
-def test_the_gradient_of_a_batch_is_clipped_not_that_of_its_parts():
+def test_gradient_of_whole_batch_is_clipped():
     model = model_of()
     optimiser_of(model, 0.0, gradient_clip=0.05).step(losses_of(model, 3))
     norm = torch.stack([weight.grad.square().sum() for weight in model.parameters()]).sum().sqrt()
     assert norm.item() == pytest.approx(0.05, rel=1e-4)
 
 
-def test_a_part_is_computed_when_the_graph_of_the_one_before_is_gone():
+def test_next_part_is_computed_after_graph_is_freed():
     model = model_of()
     parts = list(losses_of(model, 2))
     freed = []
@@ -365,7 +365,7 @@ def test_only_words_of_the_examples_are_trained_and_come_back(tmp_path):
 
 
 @pytest.mark.parametrize(("family", "weight_decay"), [("bert", 0.01), ("sharebert", 0.0)])
-def test_all_words_are_trained_where_they_have_a_gradient_or_a_decay(family, weight_decay, tmp_path):
+def test_words_train_with_gradient_or_decay(family, weight_decay, tmp_path):
     model = early_exit_model(family)
     table = model.encoder.embeddings.word_embeddings
     with words_of(model, tmp_path, weight_decay=weight_decay)[1]():

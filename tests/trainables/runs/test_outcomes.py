@@ -70,7 +70,7 @@ def test_predictions_give_the_score_back(method, task, cache, tmp_path):
 
 
 @pytest.mark.parametrize("method, task", [("pabee", "stsb"), ("palbert", "rte"), ("berxit", "stsb")])
-def test_predictions_hold_what_every_layer_says_and_how_likely_it_is_the_last(method, task, cache, tmp_path):
+def test_predictions_hold_every_layer_and_posterior(method, task, cache, tmp_path):
     run = run_to_the_end(spec_of(method, task, config={"epochs": 1}), cache)
     run.outcome(predictions=tmp_path / "predictions.npz")
     with np.load(tmp_path / "predictions.npz", allow_pickle=False) as file:
@@ -225,7 +225,7 @@ def tokenizer(tmp_path):
     return tmp_path / "tokenizer"
 
 
-def test_a_tokenizer_of_its_own_is_trained_with_and_kept_with_the_model(tokenizer, cache, tmp_path):
+def test_own_tokenizer_is_stored_with_model(tokenizer, cache, tmp_path):
     own = TrainingRun(spec_of(task="rte", config={"epochs": 1}), cache=cache)
     run = run_to_the_end(spec_of(task="rte", tokenizer=str(tokenizer), config={"epochs": 1}), cache)
     assert run._data.train.tokens.max() < len(WORDS) < own._data.train.tokens.max()  # two entries in one cache

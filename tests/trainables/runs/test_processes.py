@@ -124,7 +124,7 @@ def test_with_dropout_too_all_hold_the_same_weights(left):
     assert largest_difference(first, second) == 0 < largest_difference(first, alone)
 
 
-def test_each_process_draws_its_own_dropout_and_the_first_that_of_one_alone():
+def test_processes_draw_own_dropout_first_as_single():
     assert [dropout_purpose(rank) for rank in (0, 1)] == ["dropout", "dropout in process 1"]
 
 

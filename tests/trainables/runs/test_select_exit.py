@@ -45,7 +45,7 @@ def test_best_setting_within_the_layers_is_taken(cache):
     assert row.reported.score == row.selection_score
 
 
-def test_model_whose_settings_all_run_more_counts_with_the_layer_at_the_limit(cache):
+def test_model_over_layer_limit_counts_with_its_layer(cache):
     run = run_of(cache, "at:1.5")
     settings, layers = scores_of_last_epoch(run)
     row = run.history[-1]
@@ -54,7 +54,7 @@ def test_model_whose_settings_all_run_more_counts_with_the_layer_at_the_limit(ca
     assert (row.mean_layers, row.reported.score) == pytest.approx(settings[1])
 
 
-def test_area_is_the_mean_score_over_the_front_of_settings_and_layers(cache):
+def test_area_is_mean_score_over_front(cache):
     run = run_of(cache, "area")
     settings, alone = scores_of_last_epoch(run)
     points = np.array([*settings.values(), *enumerate(alone, start=1)])

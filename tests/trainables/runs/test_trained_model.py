@@ -66,7 +66,7 @@ def test_transformers_gives_the_hidden_states_of_the_model(method, backbone, cac
 
 
 @pytest.mark.slow
-def test_sequence_classifier_of_an_export_with_exits_has_no_class_to_answer_with(cache, tmp_path):
+def test_export_with_exits_has_no_sequence_classifier(cache, tmp_path):
     folder = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "to")
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert model.config.num_labels == 0 and model(**batch_of(folder)).logits.shape[1] == 0
@@ -84,9 +84,7 @@ def test_sequence_classifier_of_an_export_with_exits_has_no_class_to_answer_with
         ("palbert:a", "sst2", "mini-bert", {}),
     ],
 )
-def test_what_was_exported_is_loaded_with_every_weight_and_answers_the_same(
-    method, task, backbone, config, cache, tmp_path
-):
+def test_export_round_trips_weights_and_answers(method, task, backbone, config, cache, tmp_path):
     trained = unlike_any_other(cache, method, task, config=config, backbone=backbone)
     folder = exported(trained, tmp_path / "to")
     loaded, batch = load_trained(folder), batch_of(folder)

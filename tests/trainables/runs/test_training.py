@@ -205,7 +205,7 @@ def test_outputs_that_score_otherwise_than_their_epoch_are_not_resumed_with(half
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_state_of_an_older_version_has_no_digest_and_is_scored_anew(half_done, cache, tmp_path, is_damaged):
+def test_state_without_digest_is_rescored(half_done, cache, tmp_path, is_damaged):
     folder = shutil.copytree(half_done[1], tmp_path / "trial")
     state = read_state(folder)
     write_state(folder, {name: value for name, value in state.items() if name not in ("model_digest", "outputs")})
@@ -275,7 +275,7 @@ def test_loss_that_is_not_finite_names_step_and_learning_rate(cache):
 
 
 @pytest.mark.parametrize(("rates", "told"), [([0.0, 1e-4], True), ([1e-4, 1e-4], False)])
-def test_no_lower_learning_rate_is_advised_before_a_step_has_changed_the_model(rates, told):
+def test_lower_learning_rate_needs_a_changed_model(rates, told):
     for steps_before, broken_at_first in ((0, True), (0, False), (50, True)):
         all_rates = [1e-4] * steps_before + rates
         losses = FiniteLosses(SimpleNamespace(steps=steps_before, learning_rate_after=all_rates.__getitem__))
@@ -382,7 +382,7 @@ def test_the_last_epoch_is_reported_even_if_it_is_worse(cache, tmp_path):
     assert run.outcome(predictions=tmp_path / "predictions.npz").reported.score == scores[-1]
 
 
-def test_what_the_selected_epoch_said_is_written_without_asking_the_model_again(cache, tmp_path, monkeypatch):
+def test_selected_epoch_outputs_are_reused(cache, tmp_path, monkeypatch):
     """A resumed trial asks it again, and hears the same."""
     run = run_to_the_end(spec_of("pondernet"), cache)  # whose exit is drawn
     run.save(tmp_path)
@@ -435,7 +435,7 @@ def test_start_takes_the_encoder_and_new_heads(cache, tmp_path):
     assert started["classifier.weight"].shape != trained["classifier.weight"].shape
 
 
-def test_second_stage_keeps_the_encoder_and_the_last_classifier_of_the_first(cache, tmp_path):
+def test_second_stage_keeps_encoder_and_last_classifier(cache, tmp_path):
     source = run_to_the_end(spec_of(task="rte", config={"epochs": 1}), cache)
     source.save(tmp_path)
     spec = spec_of("deebert", task="rte", start=source.outcome().model, config={"epochs": 1})
@@ -517,7 +517,7 @@ def test_the_released_electra_schedule_decays_during_the_warm_up(tmp_path):
     assert [rate(0), rate(steps // 4), rate(steps // 2), rate(steps)] == pytest.approx([0, 0.375, 0.5, 0], abs=0.02)
 
 
-def test_no_flipped_bit_at_the_end_of_a_state_counts_as_a_fault_of_the_machine(tmp_path):
+def test_flipped_bit_at_end_of_state_is_no_machine_fault(tmp_path):
     """The end has the table of contents, from which a damaged place can lead before the file's beginning."""
     write_state(tmp_path, {"model": torch.arange(100.0)})
     content = (tmp_path / "state.pt").read_bytes()
