@@ -8,6 +8,7 @@ folder's README.md describes the model.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import sys
@@ -100,6 +101,7 @@ def format_model_card(record: Record, loaded_as: str, *, data: str = "", methods
         *_explain_loading(loaded_as, methods),
         "## Scores",
         *_format_scores(record),
+        *_describe_data(record, data),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -110,21 +112,19 @@ def _format_front_matter(record: Record, data: str) -> str:
 
     task, name = TASKS[record.task], record.backbone_fingerprint.partition("@")[0]
     backbone = name if is_hub_name(name) and ":" not in name else None
-    is_generated = data == "mini" and not task.place
-    is_glue = not is_generated and not task.place
-    title = f"{task.title}, generated" if is_generated else task.title
+    is_glue = not task.place and data != "mini" and record.data_differences == ()
     results = [
         EvalResult(
             task_type="text-classification",
-            dataset_type=GLUE if is_glue else record.task,
-            dataset_config=record.task if is_glue else None,
-            dataset_name=title,
+            dataset_type=GLUE,
+            dataset_config=record.task,
+            dataset_name=task.title,
             dataset_split=HUB_SPLITS.get(metric, "validation"),
             metric_type=HUB_METRICS.get(metric, metric),
             metric_value=round(value, 4),
         )
         for metric, value in record.metrics.items()
-        if metric in task.metrics
+        if is_glue and metric in task.metrics
     ]
     return ModelCardData(
         model_name=f"{record.method} on {record.task}",
@@ -133,8 +133,8 @@ def _format_front_matter(record: Record, data: str) -> str:
         license=find_licence(backbone or "") or "unknown",
         base_model=backbone,
         datasets=[GLUE] if is_glue else None,
-        metrics=list(dict.fromkeys(result.metric_type for result in results)),
-        eval_results=results,
+        metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
+        eval_results=results or None,
     ).to_yaml()
 
 
@@ -153,12 +153,12 @@ def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
         yield (
             "This code loads only the encoder. The other parts (classifiers, exits or a pooler) are in "
             "`heads.safetensors`, because `transformers` has no class for them. To predict with the whole model, "
-            "install the software that trained the model, and run this command in this folder:"
+            f"{_name_software()}, and run this command in this folder:"
         )
     else:
         yield (
             "This model computes the same logits as the trained model. You can also predict with the software that "
-            "trained the model. To do so, run this command in this folder:"
+            f"trained the model. To do so, {_name_software()}, and run this command in this folder:"
         )
     include = f" --include {methods}" if methods else ""
     yield f"```\npython -m study.predict . input.tsv{include} --to answers.tsv\n```"
@@ -167,6 +167,25 @@ def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
             f"`--include` runs the method's files in the folder `{methods}`, so read these files first. Without "
             f'`--include`, they are not run. In Python, call `trainables.include("FOLDER/{methods}")` instead.'
         )
+
+
+def _name_software() -> str:
+    package = "glue-exit-study"
+    release = f"{package} {importlib.metadata.version(package)}"
+    return f"install {release} (`pip install FOLDER`, with the folder of its source code, or the file of its wheel)"
+
+
+def _describe_data(record: Record, data: str) -> Iterator[str]:
+    """Say how the data differ from the official GLUE, whose scores these scores cannot be compared with."""
+    task = TASKS[record.task]
+    if task.place:
+        return
+    if data == "mini":
+        yield f"The data are generated: they only have the form of {task.title}."
+    elif record.data_differences is None:
+        yield f"It is not known whether the data are those of the official {task.title}."
+    elif record.data_differences:
+        yield f"The data are not the official {task.title}: {'; '.join(record.data_differences)}."
 
 
 def _format_scores(record: Record) -> Iterator[str]:

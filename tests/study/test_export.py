@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,8 @@ def front_of(row, data):
 
 def test_hub_reads_model_card(launched):
     row = choose_model(launched, choice(method="albert", task="mrpc"))
-    hub = replace(row, backbone_fingerprint="albert/albert-base-v2@8e2f239c5f8a2c0f253781ca60135db913e5c80c")
+    name = "albert/albert-base-v2@8e2f239c5f8a2c0f253781ca60135db913e5c80c"
+    hub = replace(row, backbone_fingerprint=name, data_differences=())
     data = front_of(hub, "hub")
     assert (data.license, data.base_model, data.datasets) == ("apache-2.0", "albert/albert-base-v2", ["nyu-mll/glue"])
     assert {(own.metric_type, own.dataset_config) for own in data.eval_results} == {
@@ -101,7 +103,8 @@ def test_hub_reads_model_card(launched):
 
 def test_card_names_both_dev_sets_of_mnli(launched):
     row = choose_model(launched, choice(method="albert", task="rte"))
-    matched = replace(row, task="mnli", metrics={"accuracy_matched": 0.8, "accuracy_mismatched": 0.7})
+    metrics = {"accuracy_matched": 0.8, "accuracy_mismatched": 0.7}
+    matched = replace(row, task="mnli", metrics=metrics, data_differences=())
     found = {(own.dataset_split, own.metric_type, own.metric_value) for own in front_of(matched, "hub").eval_results}
     assert found == {("validation_matched", "accuracy", 0.8), ("validation_mismatched", "accuracy", 0.7)}
 
@@ -109,7 +112,29 @@ def test_card_names_both_dev_sets_of_mnli(launched):
 def test_card_of_generated_data_and_an_unknown_backbone_claims_neither(launched):
     data = front_of(choose_model(launched, choice(method="albert", task="rte")), "mini")
     assert (data.license, data.base_model, data.datasets) == ("unknown", None, None)
-    assert data.eval_results[0].dataset_name == "RTE, generated"
+    assert data.eval_results is None
+
+
+@pytest.mark.parametrize(
+    ("differences", "sentence"),
+    [
+        (
+            ("train has 100 rows, the official 2,490",),
+            "The data are not the official RTE: train has 100",
+        ),
+        (None, "It is not known whether the data are those of the official RTE"),
+    ],
+)
+def test_card_of_unofficial_rows_has_no_result_for_the_hub(launched, differences, sentence):
+    row = replace(choose_model(launched, choice(method="albert", task="rte")), data_differences=differences)
+    assert sentence in format_model_card(row, "AlbertForSequenceClassification", data="/rows")
+    data = front_of(row, "/rows")
+    assert (data.datasets, data.eval_results) == (None, None)
+
+
+def test_card_names_the_package(launched):
+    card = format_model_card(choose_model(launched, choice(method="albert", task="rte")), "AlbertModel")
+    assert f"install glue-exit-study {version('glue-exit-study')} (`pip install FOLDER`" in card
 
 
 def exported(study: Path, folder: Path) -> Path:
