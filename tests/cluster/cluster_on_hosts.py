@@ -35,7 +35,7 @@ class ClusterOnHosts:
     workers: list[int] = field(default_factory=lambda: [2, 3])
 
     def prepare(self) -> None:
-        """The operator gets the project's files and makes a token, as docs/own_machines.md says."""
+        """The operator gets the project's files and makes a token, as docs/cluster.md says."""
         project = self.hosts.disk(OPERATOR) / "root" / "glue-exit-study"
         for name in self._shipped()["file_mounts"].values():
             if not name.startswith("~"):

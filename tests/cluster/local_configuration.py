@@ -1,4 +1,4 @@
-"""`cluster.yaml` for machines that one has, by Ray's local provider, as docs/own_machines.md says."""
+"""`cluster.yaml` for machines that one has, by Ray's local provider, as docs/cluster.md says."""
 
 from __future__ import annotations
 

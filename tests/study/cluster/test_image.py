@@ -2,7 +2,21 @@
 
 IMAGE is a base for `--build-arg BASE` that `buildah` can have here: a local one, of the folder STUDY_IMAGE_STORAGE if
 that is set, or one that it may pull. The package index must be reachable, and a CPU build of torch: PyTorch's, or the
-index STUDY_IMAGE_TORCH. It takes several gigabytes and minutes, so that nothing builds it unasked: docs/kubernetes.md.
+index STUDY_IMAGE_TORCH. It takes several gigabytes and minutes, so that nothing builds it unasked.
+
+As root, with a base image that needs no registry:
+
+    HERE=/var/tmp/image; BUILDAH="buildah --storage-driver vfs --root $HERE/storage"
+    debootstrap --variant=minbase --include=python3,python3-venv,wget,ca-certificates bookworm $HERE/base
+    CONTAINER=$($BUILDAH from scratch) && $BUILDAH copy $CONTAINER $HERE/base /
+    $BUILDAH commit --rm $CONTAINER localhost/bookworm
+    STUDY_IMAGE_BASE=localhost/bookworm STUDY_IMAGE_STORAGE=$HERE/storage pytest -rs tests/study/cluster/test_image.py
+    $BUILDAH bud --isolation chroot --network host --build-arg BASE=localhost/bookworm -t glue-exit-study .
+    rm -r $HERE
+
+Behind a proxy with its own certificate, append it to $HERE/base/etc/ssl/certs/ca-certificates.crt after `debootstrap`.
+Another index of torch may be local: `python -m http.server 8642` serves a folder with torch/torch-VERSION+cpu-....whl
+at http://127.0.0.1:8642; `--build-arg TORCH_INDEX=URL` names it to `buildah bud`.
 """
 
 from __future__ import annotations
@@ -24,7 +38,7 @@ TAG = "localhost/glue-exit-study:test"
 def lacking() -> list[str]:
     disk = STORAGE if STORAGE and Path(STORAGE).is_dir() else "/var/lib"
     found = {
-        "STUDY_IMAGE_BASE, which names a base image (docs/kubernetes.md makes one)": BASE is not None,
+        "STUDY_IMAGE_BASE, which names a base image (the head of this file makes one)": BASE is not None,
         "buildah": shutil.which("buildah") is not None,
         "root, as whom buildah builds without a user namespace": os.geteuid() == 0,
         "10 GB of free disk": shutil.disk_usage(disk).free > 10e9,
