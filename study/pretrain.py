@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from search_spaces import objectives as recipes
 from study.cluster.resources import count_local_gpus
@@ -21,7 +21,14 @@ from study.facts.events import utc_now
 from study.mlflow_mirror.tracking import build_default_uri
 from study.plans.departures import WIDTH, list_pretraining_departures
 from study.plans.names_elsewhere import suggest_pretraining_option
-from study.plans.plan import ATTENTION, Layered, choose_backbone, format_columns, make_field_error, merge_layers
+from study.plans.plan import (
+    Layered,
+    choose_backbone,
+    complete_attention,
+    format_columns,
+    make_field_error,
+    merge_layers,
+)
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining
 from study.plans.resolved_plan import FIRST_SEED, Pretraining, describe_new_pooler
 from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_address
@@ -38,7 +45,6 @@ from trainables.pretraining import objectives
 from trainables.pretraining.configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.trial import TrainingError
 
-Attention = Literal["softmax", "nystrom"]
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
 
 _CORPUS = (
@@ -64,7 +70,6 @@ class Options(Typed, frozen=True, kw_only=True):
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
     tokenizer: Annotated[str | None, option("folder or hub name; default: the backbone's tokenizer", _NAME)] = None
     seed: Annotated[Count, option(f"random seed; default: {FIRST_SEED}", "N")] = FIRST_SEED
-    attention: Annotated[Attention | None, option("attention mechanism of every layer; --set overrides it")] = None
     set: Annotated[list[str], option("set a field that --dry-run lists; repeatable", "FIELD=VALUE")] = []
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
@@ -79,7 +84,7 @@ class Request:
     corpus: str
     seed: int
     fields: Mapping[str, Layered[Value]]
-    settings: Configuration  # the fields set by --set or --attention
+    settings: Configuration  # the fields set by --set, and those that depend on them
     backbone: Layered[str]
     tokenizer: Layered[str | None]
 
@@ -118,8 +123,8 @@ def run(options: Options) -> int:
 def resolve(options: Options) -> Request:
     """Resolve the options into the objective's configuration, the backbone, the tokenizer and the corpus.
 
-    The values come from the recipe's FIXED, its MINI_FIXED (only for tiny backbones), --attention and --set. Later
-    sources override earlier ones.
+    The values come from the recipe's FIXED, its MINI_FIXED (only for tiny backbones) and --set. Later sources override
+    earlier ones.
 
     Raises:
         ValueError: if the objective is unknown, or --set names a field that the objective does not have.
@@ -134,23 +139,16 @@ def resolve(options: Options) -> Request:
     if options.tokenizer is not None:
         backbones.check_spelling(options.tokenizer, kind="tokenizer")
     backbone, tokenizer = choose_backbone(recipe, kind, backbone=options.backbone, tokenizer=options.tokenizer)
-    attention = {} if options.attention is None else ATTENTION[options.attention]
     mini = recipe.mini_fixed if is_tiny(backbone.value) else {}
     _check_warmup(settings, {**recipe.fixed, **mini})
-    fields = merge_layers(
-        [
-            (f"{recipe.file} FIXED", recipe.fixed),
-            (f"{recipe.file} MINI_FIXED", mini),
-            ("--attention", attention),
-            ("--set", settings),
-        ]
-    )
+    by_hand = complete_attention({name: Layered[Value](value, "--set") for name, value in settings.items()})
+    in_files = merge_layers([(f"{recipe.file} FIXED", recipe.fixed), (f"{recipe.file} MINI_FIXED", mini)])
     return Request(
         recipe=recipe,
         corpus=corpora.make_absolute(options.corpus),
         seed=options.seed,
-        fields=fields,
-        settings={**attention, **settings},
+        fields=in_files | by_hand,
+        settings={name: layered.value for name, layered in by_hand.items()},
         backbone=backbone,
         tokenizer=tokenizer,
     )

@@ -18,7 +18,7 @@ from study.decisions.winners import read_winners
 from study.drivers.driver import IDLE_HOURS
 from study.facts.plan_file import INCLUDE, include_folder, read_toml
 from study.plans import profiles
-from study.plans.plan import ATTENTION, EarlyStopping, Plan, SearchRepeats
+from study.plans.plan import EarlyStopping, Plan, SearchRepeats
 from study.plans.ranges import (
     FORMS,
     Choices,
@@ -84,7 +84,6 @@ _DATA = (
     "files, such as RTE/train.tsv, or those of `datasets`, such as rte/train.csv"
 )
 _BACKBONE = "model that every trial starts from; a folder with only config.json means random weights"
-_ATTENTION = "attention mechanism of all methods; --set overrides it"
 _SET = (
     "fix a field of all methods, or only of SCOPE (METHOD, METHOD:VARIANT or METHOD/TASK); --explain lists the fields"
 )
@@ -122,7 +121,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     """All options of study.launch: what is studied, where the files go, and how and where trials run.
 
     If an option is None, the value is from the profile, the --plan file or the continued study. Options that have the
-    names of fields of `Plan` set these fields. --epochs and --attention are short forms of --set.
+    names of fields of `Plan` set these fields. --epochs is a short form of --set.
     """
 
     groups: ClassVar[dict[str, str]] = {
@@ -173,7 +172,6 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     search_precision: Annotated[Precision | None, option("precision of search trials; default: as in final runs")] = (
         None
     )
-    attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
     search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD,FIELD")] = []
@@ -382,7 +380,7 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
 
 
 def read_settings(options: LaunchOptions) -> dict[str, Setting]:
-    """Return the settings that the options give: fixed values (--set, --attention, --epochs) and ranges (--search).
+    """Return the settings that the options give: fixed values (--set, --epochs) and ranges (--search).
 
     A key is `FIELD` or `SCOPE:FIELD`.
 
@@ -408,17 +406,7 @@ def read_settings(options: LaunchOptions) -> dict[str, Setting]:
         except ValueError as error:
             fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
             raise ValueError(f"--search {text}: {fault}") from None
-    attention = {field: value for field, value in _read_attention(options).items() if field not in searched}
-    settings = merge_settings({**attention, **fixed}, searched)
-    if options.attention and "attention" in {*fixed, *searched}:
-        both = f"--attention and {format_option('attention', settings['attention'])}"
-        raise ValueError(f"{both} both choose the attention; allowed: only one of the two options")
-    return settings
-
-
-def _read_attention(options: LaunchOptions) -> Mapping[str, Value]:
-    """Return the values of the fields that --attention sets."""
-    return ATTENTION.get(options.attention or "", {})
+    return merge_settings(fixed, searched)
 
 
 def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
@@ -449,9 +437,8 @@ def trace_settings(options: LaunchOptions, plan: Plan) -> dict[str, str]:
 
     For example, `--set beta` maps to `--plan FILE: beta`.
     """
-    settings = read_settings(replace(options, epochs=None, attention=None))
-    short_forms = dict.fromkeys(_read_attention(options), f"--attention {options.attention}")
-    short_forms |= {} if options.epochs is None else {"epochs": "--epochs"}
+    settings = read_settings(replace(options, epochs=None))
+    short_forms = {} if options.epochs is None else {"epochs": "--epochs"}
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
         format_option(key, setting): short_forms.get(key, f"{file}: {key}")

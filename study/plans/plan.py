@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr, replace
 from study.plans.names_elsewhere import suggest_field
 from study.plans.ranges import Setting
 from trainables.configuration import AtLeastOne, Count, Precision
-from trainables.configuration.schema import Configuration, Typed
+from trainables.configuration.schema import Configuration, Typed, Value
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.runs.trial import Selection
 
@@ -192,13 +192,23 @@ def choose_backbone(
     return chosen, default if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
-# Fields that --attention sets. Nystrom attention has the kernel size of vvvm23/albert. It has 32 landmarks instead of
-# 256, because GLUE's texts are cut to 128 tokens. At this length, it costs as much as softmax attention
-# (python -m benchmarks.attention).
-ATTENTION: Mapping[str, Configuration] = {
-    "softmax": {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None},
-    "nystrom": {"attention": "nystrom", "num_landmarks": 32, "conv_kernel_size": 33},
+# The fields that depend on the field `attention`. Nystrom attention has the kernel size of vvvm23/albert. It has 32
+# landmarks instead of 256, because GLUE's texts are cut to 128 tokens. At this length, it costs as much as softmax
+# attention (python -m benchmarks.attention).
+_OF_ATTENTION: Mapping[Value, Configuration] = {
+    "softmax": {"num_landmarks": None, "conv_kernel_size": None},
+    "nystrom": {"num_landmarks": 32, "conv_kernel_size": 33},
 }
+
+
+def complete_attention(by_hand: Mapping[str, Layered[Value]]) -> dict[str, Layered[Value]]:
+    """Add to the values set by hand those that depend on `attention`, if this field is among them.
+
+    Values that are set by hand themselves stay as they are.
+    """
+    attention = by_hand.get("attention")
+    values = {} if attention is None else _OF_ATTENTION.get(attention.value, {})
+    return {name: Layered(value, attention.origin) for name, value in values.items() if attention} | {**by_hand}
 
 
 def make_field_error(

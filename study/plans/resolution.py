@@ -39,6 +39,7 @@ from study.plans.plan import (
     Layers,
     Plan,
     choose_backbone,
+    complete_attention,
     format_columns,
     make_field_error,
     merge_layers,
@@ -430,7 +431,7 @@ def _collect_by_hand(
             searched[field] = Layered(make_range(make_distribution(setting, kinds[field], named=named)), origin)
         else:
             fixed[field] = Layered(convert_option(kinds[field], setting, named=named), origin)
-    return fixed, searched
+    return complete_attention(fixed), searched
 
 
 def list_unsearched_fields(plan: Plan, method: str, task: str) -> list[str]:

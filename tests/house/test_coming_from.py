@@ -129,7 +129,7 @@ def test_the_sizes_of_another_repository_can_be_pretrained(width: int, layers: i
     sizes = {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": layers}
     file = hps / "hps" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | sizes))
-    own = ["--backbone", "./hps", "--tokenizer", "./words", "--attention", "nystrom"]
+    own = ["--backbone", "./hps", "--tokenizer", "./words", "--set", "attention=nystrom"]
     assert pretrain.main(["albert-mlm", "--corpus", "mini", "--to", "to", *own, "--dry-run"]) == 0
 
 

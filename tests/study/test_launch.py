@@ -267,15 +267,14 @@ def test_explained_value_names_option_or_file(tmp_path, capsys):
     file = tmp_path / "plan.toml"
     file.write_text('tasks = ["rte"]\n[set]\nepochs = 7\nbatch_size = 8\n')
     explained = ["--plan", str(file), "--dry-run", "--explain", "palbert/rte"]
-    assert (
-        launch.main([*explained, "--attention", "nystrom", "--set", "num_landmarks=16", "--set", "batch_size=4"]) == 0
-    )
+    by_hand = ["attention=nystrom", "num_landmarks=16", "batch_size=4"]
+    assert launch.main([*explained, *(word for setting in by_hand for word in ("--set", setting))]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert {
         f"epochs 7 --plan {file}: epochs",
         "batch_size 4 --set batch_size",
-        'attention "nystrom" --attention nystrom',
-        "conv_kernel_size 33 --attention nystrom",
+        'attention "nystrom" --set attention',
+        "conv_kernel_size 33 --set attention",
         "num_landmarks 16 --set num_landmarks",
     } <= {*lines}
 

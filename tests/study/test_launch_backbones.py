@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save
 from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
-from study.facts.plan_file import write_plan
+from study.facts.plan_file import compare_plans, write_plan
 from study.launch import plan_file
 from study.launching import options as launch_options
 from study.launching.options import LaunchOptions
@@ -57,17 +57,24 @@ NO_NYSTROM = "a 'sharebert' model; nystrom is available for: albert, bert, elect
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--attention", "linear"], "--attention is 'linear'; allowed: nystrom, softmax"),
-        (["--attention", "nystrom", "--backbone", "mini-sharebert"], f"'mini-sharebert' is {NO_NYSTROM}"),
+        (["--set", "attention=linear"], "--set attention is 'linear'; allowed: nystrom, softmax"),
+        (["--set", "attention=nystrom", "--backbone", "mini-sharebert"], f"'mini-sharebert' is {NO_NYSTROM}"),
         (
             ["--method", "sharebert", "--backbone", "mini-bert"],
             "sharebert is for backbones of family sharebert; backbone 'mini-bert' is of family 'bert'",
         ),
         (
-            ["--attention", "nystrom", "--backbone", "mini-roberta"],
+            ["--set", "attention=nystrom", "--backbone", "mini-roberta"],
             "'mini-roberta' is a 'roberta' model; nystrom is available",
         ),
-        (["--attention", "nystrom", "--set", "max_length=16"], "num_landmarks is 32; allowed: at most 16 (max_length)"),
+        (
+            ["--set", "attention=nystrom", "--set", "max_length=16"],
+            "num_landmarks is 32; allowed: at most 16 (max_length)",
+        ),
+        (
+            ["--attention", "nystrom"],
+            "unrecognized arguments: --attention nystrom; here, --attention is --set attention=nystrom",
+        ),
         (
             ["--start-from", "sst2=cola", "--start-from", "cola=sst2"],
             "arms start from each other: palbert/sst2, which starts from p",
@@ -100,11 +107,34 @@ def test_sizes_whose_slices_do_not_fit_are_refused(capsys, tmp_path):
     )
 
 
-def test_attention_fixes_its_fields_and_set_is_laid_over_it():
-    (arm,) = resolve(plan_from("--task", "rte", "--attention", "nystrom", "--set", "num_landmarks=8")).arms
-    assert [arm.fixed[field] for field in ("attention", "num_landmarks", "conv_kernel_size")] == ["nystrom", 8, 33]
-    softmax = plan_from("--task", "rte", "--attention", "softmax")
+OF_ATTENTION = ("attention", "num_landmarks", "conv_kernel_size")
+
+
+@pytest.mark.parametrize("scope", ["", "palbert:", "palbert/rte:"])
+def test_attention_brings_its_fields_unless_they_are_set(scope):
+    (arm,) = resolve(plan_from("--task", "rte", "--set", f"{scope}attention=nystrom")).arms
+    assert [arm.fixed[field] for field in OF_ATTENTION] == ["nystrom", 32, 33]
+    wide = ["--set", f"{scope}attention=nystrom", "--set", "num_landmarks=8"]
+    (arm,) = resolve(plan_from("--task", "rte", *wide)).arms
+    assert [arm.fixed[field] for field in OF_ATTENTION] == ["nystrom", 8, 33]
+    softmax = plan_from("--task", "rte", "--set", f"{scope}attention=softmax")
     assert resolve(softmax).arms[0].fixed == resolve(plan_from("--task", "rte")).arms[0].fixed
+
+
+def test_attention_in_a_plan_file_brings_its_fields(tmp_path):
+    (tmp_path / "plan.toml").write_text('tasks = ["rte"]\n[set]\nattention = "nystrom"\n')
+    (arm,) = resolve(plan_from("--plan", str(tmp_path / "plan.toml"))).arms
+    assert [arm.fixed[field] for field in OF_ATTENTION] == ["nystrom", 32, 33]
+
+
+def test_a_plan_with_all_fields_of_its_attention_is_the_same_study():
+    short = plan_from("--task", "rte", "--set", "attention=nystrom")
+    written = [
+        word
+        for setting in ("attention=nystrom", "num_landmarks=32", "conv_kernel_size=33")
+        for word in ("--set", setting)
+    ]
+    assert compare_plans(resolve(plan_from("--task", "rte", *written)), resolve(short)) == []
 
 
 def test_numbers_may_be_written_as_numbers_are():
@@ -168,7 +198,7 @@ def test_pretrained_tiny_folder_is_a_tiny_backbone(tmp_path):
         ),
         ({"positions": 32}, [], "max_length of palbert/sst2 is 128; backbone "),
         ({"conv_kernel_size": 33}, [], "attention is softmax and conv_kernel_size is None, but backbone "),
-        ({"conv_kernel_size": 5}, ["--attention", "nystrom"], "conv_kernel_size is 33, but backbone "),
+        ({"conv_kernel_size": 5}, ["--set", "attention=nystrom"], "conv_kernel_size is 33, but backbone "),
         ({}, ["--method", "sharebert"], "sharebert is for backbones of family sharebert; backbone "),
     ],
 )

@@ -78,9 +78,10 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--set", "masking=word"], "masking is 'word'; allowed: bernoulli, n_gram"),
         (["mlm", "--set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
         (["albert-mlm", "--set", "packing=full"], "packing is 'full', but albert-mlm needs sentence_pairs"),
-        (["mlm", "--attention", "linear"], "--attention is 'linear'; allowed: nystrom, softmax"),
+        (["mlm", "--set", "attention=linear"], "attention is 'linear'; allowed: nystrom, softmax"),
+        (["mlm", "--attention", "nystrom"], "; here, --attention is --set attention=nystrom; see --help"),
         (
-            ["mlm", "--attention", "nystrom", "--backbone", "mini-sharebert"],
+            ["mlm", "--set", "attention=nystrom", "--backbone", "mini-sharebert"],
             "'mini-sharebert' is a 'sharebert' model; nystrom is available for: albert, bert, electra",
         ),
         (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: bert, electra"),
@@ -152,12 +153,12 @@ def test_folder_of_something_else_is_refused(capsys, tmp_path):
 
 
 def test_dry_run_names_the_origin_of_every_value(capsys, corpus, tmp_path):
-    arguments = ["mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL, "--attention", "nystrom", "--dry-run"]
-    assert pretrain.main(arguments) == 0
+    arguments = ["mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL, "--set", "attention=nystrom"]
+    assert pretrain.main([*arguments, "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"mlm on corpus {corpus}: 6 steps of 8 examples"
     origins = {line.split()[0]: line.split()[1:] for line in lines[1:]}
-    assert origins["steps"] == ["6", "--set"] and origins["num_landmarks"] == ["32", "--attention"]
+    assert origins["steps"] == ["6", "--set"] and origins["num_landmarks"] == ["32", "--set"]
     assert origins["optimizer"] == ['"adamw"', "search_spaces/objectives/mlm.py", "MINI_FIXED"]
     assert origins["backbone"] == ["mini-albert", "--backbone"]
     first, second = (line for line in lines if "unpublished" in line or "set by hand" in line)

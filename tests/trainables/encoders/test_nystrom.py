@@ -275,7 +275,7 @@ def test_settings_that_do_not_fit_are_refused(changes, message):
 
 
 def test_a_family_without_it_is_refused_before_anything_is_made(tmp_path, capsys):
-    arguments = ["--method", "albert", "--task", "rte", "--backbone", "mini-roberta", "--attention", "nystrom"]
+    arguments = ["--method", "albert", "--task", "rte", "--backbone", "mini-roberta", "--set", "attention=nystrom"]
     assert launch.main([*arguments, "--out", str(tmp_path / "runs")]) == 2
     assert capsys.readouterr().err == (
         "study.launch: attention is nystrom, but backbone 'mini-roberta' is a 'roberta' model; "
