@@ -35,12 +35,12 @@ class BlockCalls:
     arguments: Mapping[nn.Module, Arguments]  # by block
 
     def of(self, rows: Tensor) -> BlockCalls:
-        """Select examples by the mask `rows`, (batch,), bool."""
+        """Select the examples at the places `rows`, int64."""
         selected: dict[int, Tensor] = {}  # most blocks share their arguments
 
         def select(value: Any) -> Any:
             if isinstance(value, Tensor):
-                if value.ndim < 3 or len(value) != len(rows):  # for instance embeddings of relative positions
+                if value.ndim < 3 or len(value) != len(self.mask):  # for instance embeddings of relative positions
                     return value
                 if id(value) not in selected:
                     selected[id(value)] = value[rows]
@@ -201,7 +201,7 @@ def _compare(encoder: LayerwiseEncoder, base: Any, case: str, batch: dict[str, T
     real = batch["attention_mask"].bool()
     with _recorded_outputs(find_blocks(base)[1]) as expected:
         last = base(**batch).last_hidden_state
-    stays = torch.arange(len(real), device=real.device) > 0
+    stays = torch.arange(1, len(real), device=real.device)
     states = encoder.embed(**batch)
     fewer = None
     for index in range(encoder.num_layers):

@@ -130,11 +130,13 @@ class LayerwiseEncoder(nn.Module):
             return TokenStates(*self.embeddings(input_ids, attention_mask, token_type_ids))
         hidden = self.embeddings(input_ids, token_type_ids=token_type_ids)
         mask = attention_mask[:, None, None, :].bool()
-        if self.hidden_size >= PADDING_FREE_WIDTH:
+        if self.hidden_size < PADDING_FREE_WIDTH:
+            return TokenStates(self.project(hidden), mask)
+        num_real = int(mask.sum())  # waits for a GPU, once per batch
+        if num_real <= LARGEST_SHARE * mask.numel():
             places = Places.of(mask)
-            if len(places.places) <= LARGEST_SHARE * mask.numel():
-                return TokenStates(self.project(places.packed(hidden)), places)
-        return TokenStates(self.project(hidden), mask)
+            return TokenStates(self.project(places.packed(hidden)), places)
+        return TokenStates(self.project(hidden), None if num_real == mask.numel() else mask)
 
     def layer(self, index: int, states: TokenStates) -> TokenStates:
         """Compute the states after layer `index`, counted from 0."""

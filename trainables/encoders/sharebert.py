@@ -143,11 +143,11 @@ class ShareBertLayer(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.attention_dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
-    def forward(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor | Places | None) -> Tensor:
         """Return states of the same shape as `hidden`; for the arguments, see the fields of `TokenStates`."""
         return self.feed_forward(self.attend(hidden, mask))
 
-    def attend(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
+    def attend(self, hidden: Tensor, mask: Tensor | Places | None) -> Tensor:
         """Run the first half: attention."""
         return hidden + self.dropout(self._mixed(self.attention_norm(hidden), mask))
 
@@ -156,7 +156,7 @@ class ShareBertLayer(nn.Module):
         inner = nn.functional.gelu(self._linear("intermediate", self.feed_forward_norm(attended)))
         return attended + self.dropout(self._linear("output", inner))
 
-    def _mixed(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
+    def _mixed(self, hidden: Tensor, mask: Tensor | Places | None) -> Tensor:
         query, key, value = (self._heads(self._linear(name, hidden)) for name in ("query", "key", "value"))
         rate = self.attention_dropout.p if self.training else 0.0
         context, _ = softmax_attention(self, query, key, value, mask, dropout=rate, scaling=self.scale)

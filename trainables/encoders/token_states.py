@@ -101,13 +101,13 @@ class FirstTokens:
     """A mask for attention of the first tokens to all tokens. It also holds the states of all tokens."""
 
     hidden: Tensor  # as in `TokenStates`
-    mask: Tensor | Places
+    mask: Tensor | Places | None
 
     def keys_and_values(self, module: Any) -> tuple[Tensor, Tensor]:
         """Compute the keys and values of all tokens, (batch, heads, tokens, head size)."""
         size = module.num_attention_heads, -1
         states = (linear(self.hidden).unflatten(-1, size) for linear in (module.key, module.value))
-        key, value = (of_all if isinstance(self.mask, Tensor) else self.mask.padded(of_all) for of_all in states)
+        key, value = (self.mask.padded(of_all) if isinstance(self.mask, Places) else of_all for of_all in states)
         return key.transpose(1, 2), value.transpose(1, 2)
 
 
@@ -116,8 +116,9 @@ class TokenStates:
     """The hidden states of a batch's tokens: the input and output of a layer."""
 
     hidden: Tensor  # (batch, tokens, hidden) if padded, (1, real tokens, hidden) if packed
-    # (batch, 1, 1, tokens), bool: true at real tokens; if packed, the places of real tokens; or what else blocks need.
-    mask: Tensor | Places | BlockCalls
+    # (batch, 1, 1, tokens), bool: true at real tokens; None if there are known to be no pads; if packed, the places of
+    # real tokens; or what else blocks need.
+    mask: Tensor | Places | BlockCalls | None
 
     def first(self) -> Tensor:
         """Take the states of each example's first token, (batch, hidden)."""
@@ -127,6 +128,8 @@ class TokenStates:
         """Compute the mean of each example's states over its real tokens, (batch, hidden)."""
         if isinstance(self.mask, Places):
             return self.mask.padded(self.hidden).sum(1) / self.mask.mask[:, 0, 0, :, None].sum(1)
+        if self.mask is None:
+            return self.hidden.sum(1) / self.hidden.shape[1]
         real = (self.mask if isinstance(self.mask, Tensor) else self.mask.mask)[:, 0, 0, :, None]
         return (self.hidden * real).sum(1) / real.sum(1)
 
@@ -136,15 +139,18 @@ class TokenStates:
         return self.hidden.shape[:2].numel()
 
     def of(self, rows: Tensor | None) -> TokenStates:
-        """Select examples by the mask `rows`, (batch,), bool; None selects all."""
+        """Select the examples at the places `rows`, int64, ascending; None selects all."""
         if rows is None:
             return self
+        if self.mask is None:
+            return TokenStates(self.hidden[rows], None)
         if isinstance(self.mask, Tensor):
             return TokenStates(self.hidden[rows], self.mask[rows])
         if isinstance(self.mask, BlockCalls):
             return TokenStates(self.hidden[rows], self.mask.of(rows))
-        stays = rows[self.mask.places // self.mask.mask.shape[-1]]
-        return TokenStates(self.hidden[:, stays], Places.of(self.mask.mask[rows]))
+        batch, _, _, tokens = self.mask.mask.shape
+        stays = torch.zeros(batch, dtype=torch.bool, device=rows.device).index_fill(0, rows, value=True)
+        return TokenStates(self.hidden[:, stays[self.mask.places // tokens]], Places.of(self.mask.mask[rows]))
 
 
 def without_waste(attend: Attention) -> Attention:

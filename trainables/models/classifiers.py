@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder, initialised
+from trainables.models.devices import without_autocast
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, LastLayer
 
@@ -21,19 +22,15 @@ class LastLayerModel(EarlyExitModel):
         super().__init__(encoder, LastLayer(), num_labels, config)
         self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
 
-    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
+    def classified(self, index: int, pooled: Tensor) -> Tensor:
         """Compute the classifier's logits, even for layers that it was not trained on."""
-        return self.classifier(self.dropout(self.pooled(first))), None, None
+        return self.classifier(self.dropout(pooled))
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the mean task loss of the last layer."""
         *_, last = self.first_tokens(batch)
         logits, _, _ = self.exit_heads(self.encoder.num_layers - 1, last[None], None)
         return {"loss": self.task_losses(logits, batch["labels"]).mean()}
-
-    def pooled(self, first: Tensor) -> Tensor:
-        """Compute the classifier's input, (..., hidden), from what the encoder reads of a layer."""
-        return self.encoder.pool(first)
 
 
 class ClassifierPerLayer(EarlyExitModel):
@@ -54,17 +51,9 @@ class ClassifierPerLayer(EarlyExitModel):
         heads = (initialised(nn.Linear(encoder.hidden_size, num_labels)) for _ in range(encoder.num_layers))
         self.classifiers = nn.ModuleList(heads)
 
-    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None, None]:
-        """Compute each layer's logits with that layer's classifier."""
-        return self.classified(index, self.pooled(index, first)), None, None
-
-    def pooled(self, index: int, first: Tensor) -> Tensor:
-        """Compute the classifiers' inputs, (layers, batch, hidden), from layer `index` on."""
-        return self.encoder.pool(first)
-
     def classified(self, index: int, pooled: Tensor) -> Tensor:
-        """Compute each layer's logits from its pooled output, (layers, batch, labels)."""
-        heads = self.classifiers[index : index + len(pooled)]
+        """Compute each layer's logits with that layer's classifier."""
+        heads = list(self.classifiers)[index : index + len(pooled)]  # a slice of a `ModuleList` is made anew
         return torch.stack([head(layer) for head, layer in zip(heads, self.dropout(pooled), strict=True)])
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -130,12 +119,10 @@ class LearnedExitModel(PoolerPerLayer):
         self.exit_head = initialised(nn.Linear(encoder.hidden_size, 1))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved for resumed trials
 
-    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
-        """Compute the logits of the classifiers and of the exit head. The exit head has no dropout."""
-        pooled = self.pooled(index, first)
-        with torch.autocast(pooled.device.type, enabled=False):
-            exit_logits = self.exit_head(pooled.float())[..., 0]
-        return self.classified(index, pooled), exit_logits, None
+    def exit_logits(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, None]:
+        """Compute the logits of the exit head, which has no dropout."""
+        with without_autocast(pooled.device):
+            return self.exit_head(pooled.float())[..., 0], None
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute `loss`, the sum of `task_loss` and `exit_loss`.

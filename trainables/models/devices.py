@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,15 @@ def backward_precision(precision: Precision) -> Iterator[None]:
         yield
     finally:
         _set(before)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context that computes in the tensors' own precision, also within autocast.
+
+    Entering `torch.autocast` costs as much as several small operations, so it is left out where it changes nothing.
+    """
+    enabled = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if enabled else nullcontext()
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:

@@ -15,9 +15,18 @@ from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.token_states import TokenStates
 from trainables.models.devices import forward_precision
-from trainables.models.exit_rules import HALVED_FROM, ExitResult, ExitRule, LayerOutputs, State, Step
+from trainables.models.exit_rules import (
+    HALVED_FROM,
+    ExitHeadRule,
+    ExitResult,
+    ExitRule,
+    LayerOutputs,
+    State,
+    needs_no_logits,
+)
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
+ALL = slice(None)
 
 
 def is_decayed(parameter: nn.Parameter) -> bool:
@@ -28,7 +37,9 @@ def is_decayed(parameter: nn.Parameter) -> bool:
 class EarlyExitModel(nn.Module, ABC):
     """An encoder with heads on its layers and a rule for early exits.
 
-    A subclass defines the heads (`exit_heads`) and the training loss (`loss`).
+    A subclass defines the training loss (`loss`) and the heads: either `exit_heads`, or `classified` and perhaps
+    `pooled` and `exit_logits`, whose results `exit_heads` then puts together. With the latter, inference runs only the
+    heads that it needs.
     """
 
     exit_head_gives = "lambdas"  # field of `LayerOutputs` that holds the sigmoid of the exit head
@@ -42,7 +53,6 @@ class EarlyExitModel(nn.Module, ABC):
         self.precision = config.precision
         self.dropout = nn.Dropout(config.classifier_dropout)
 
-    @abstractmethod
     def exit_heads(
         self, index: int, first: Tensor, carried: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -59,6 +69,21 @@ class EarlyExitModel(nn.Module, ABC):
             there is no exit head; and `carried` for the next layer. The exit head predicts λ, the probability of
             exiting, or u, the probability of a wrong prediction.
         """
+        pooled = self.pooled(index, first)
+        logits = self.classified(index, pooled)
+        return logits, *self.exit_logits(pooled, carried)
+
+    def pooled(self, index: int, first: Tensor) -> Tensor:
+        """Compute the heads' inputs, (layers, batch, hidden), from layer `index` on; `first` as in `exit_heads`."""
+        return self.encoder.pool(first)
+
+    def classified(self, index: int, pooled: Tensor) -> Tensor:
+        """Compute each layer's logits from its pooled output, (layers, batch, labels), without any other layer's."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither `exit_heads` nor `classified`")
+
+    def exit_logits(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Compute the exit head's logits and `carried`, as in `exit_heads`; by default, there is no exit head."""
+        return None, None
 
     @abstractmethod
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -148,33 +173,45 @@ class EarlyExitModel(nn.Module, ABC):
 
     def _infer(self, batch: Batch, generator: torch.Generator | None, rule: ExitRule) -> ExitResult:
         num_layers = self.encoder.num_layers
+        earliest, is_apart = rule.earliest(num_layers), self._heads_run_apart(rule)
+        decide = self._decide_by_exit_head if is_apart else self._decide
         going = _Going(torch.arange(len(batch["input_ids"]), device=batch["input_ids"].device))
         answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
         exit_layer = torch.full_like(going.rows, num_layers)
         states, first = self.encoder.embed(**_drop_labels(batch)), []
         some_left = True  # True if examples left after the previous layer; at the first layer, a guess
-        for index in range(num_layers):
-            if index + 1 < rule.earliest(num_layers):  # no example may exit: the heads run later, together
-                states = self.encoder.layer(index, states)
-                first.append(self.encoder.read(states))
+        for layer in range(1, num_layers):
+            if layer < earliest:  # no example may exit: the heads run later, together, or not at all
+                states = self.encoder.layer(layer - 1, states)
+                if not (is_apart and earliest == num_layers):
+                    first.append(self.encoder.read(states))
                 continue
-            if index + 1 == num_layers:
-                first.append(self.encoder.first_of_last(states))
-            else:
-                first_after, rest = self._begin(index, states, some_left)
-                first.append(first_after)
-            step, going = self._decide(rule, torch.stack(first), index + 1, going, generator)
-            first = []
-            # If an example runs a later layer, that layer overwrites its answer.
-            answers[going.rows], exit_layer[going.rows] = step.logits, index + 1
-            stays = ~step.leaves
-            num_staying = int(stays.sum())
-            if num_staying == 0 or index + 1 == num_layers:
-                break
-            some_left = num_staying < len(stays)
-            rows = stays if some_left else None
-            states, going = rest(rows), going.of(rows)
+            first_after, rest = self._begin(layer - 1, states, some_left)
+            decision = decide(rule, _join([*first, first_after]), layer, going, generator)
+            first, going = [], decision.going
+            leave = decision.leaves.nonzero()[:, 0]  # the one wait for a GPU: the next layer depends on the number
+            some_left = len(leave) > 0
+            if not some_left:
+                states = rest(None)
+                continue
+            answers[going.rows[leave]], exit_layer[going.rows[leave]] = decision.answer(leave), layer
+            if len(leave) == len(going.rows):
+                return ExitResult(answers, exit_layer)
+            stay = decision.leaves.argsort(stable=True)[: -len(leave)]  # False comes first
+            states, going = rest(stay), going.of(stay)
+        last = self.encoder.first_of_last(states)
+        if is_apart:
+            answers[going.rows] = self._classify(num_layers, self.pooled(num_layers - 1, last[None]))
+        else:
+            answers[going.rows] = decide(rule, _join([*first, last]), num_layers, going, generator).answer(ALL)
         return ExitResult(answers, exit_layer)
+
+    def _heads_run_apart(self, rule: ExitRule) -> bool:
+        """Check whether an example's exit needs no logits, so that the classifier runs only for examples that leave.
+
+        A method that defines `exit_heads`, or a rule that defines `step`, gets all outputs of the heads.
+        """
+        return type(self).exit_heads is EarlyExitModel.exit_heads and needs_no_logits(rule)
 
     def _begin(
         self, index: int, states: TokenStates, some_left: bool
@@ -196,7 +233,7 @@ class EarlyExitModel(nn.Module, ABC):
 
     def _decide(
         self, rule: ExitRule, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
-    ) -> tuple[Step, _Going]:
+    ) -> _Decision:
         """Run the heads and an exit rule on consecutive layers; return the decision at the last of them.
 
         Args:
@@ -205,12 +242,35 @@ class EarlyExitModel(nn.Module, ABC):
         """
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
+        logits = logits.float()
         state = rule.start(num_layers, logits[0], generator) if going.state is None else going.state
         for index in range(len(first)):
             lambdas = None if exit_logits is None else exit_logits[index].sigmoid()
-            step = rule.step(state, below + index + 1, num_layers, logits[index].float(), lambdas)
+            step = rule.step(state, below + index + 1, num_layers, logits[index], lambdas)
             state = step.state
-        return step, _Going(going.rows, carried, state)
+        return _Decision(step.leaves, lambda rows: step.logits[rows], _Going(going.rows, carried, state))
+
+    def _decide_by_exit_head(
+        self, rule: ExitRule, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
+    ) -> _Decision:
+        """Do the same as `_decide` for a rule that needs no logits, and classify only the examples that leave."""
+        assert isinstance(rule, ExitHeadRule)
+        below, num_layers = layer - len(first), self.encoder.num_layers
+        pooled = self.pooled(below, first)
+        exit_logits, carried = self.exit_logits(pooled, going.carried)
+        assert exit_logits is not None, "this rule needs a model with an exit head"
+        lambdas = exit_logits.sigmoid()
+        # The initial state depends only on the shape and device of the logits.
+        state = rule.start(num_layers, lambdas[0][:, None], generator) if going.state is None else going.state
+        for index in range(len(first)):
+            leaves, state = rule.decide(state, below + index + 1, lambdas[index])
+        return _Decision(
+            leaves, lambda rows: self._classify(layer, pooled[-1:, rows]), _Going(going.rows, carried, state)
+        )
+
+    def _classify(self, layer: int, pooled: Tensor) -> Tensor:
+        """Compute the logits of a layer, counted from 1, from its pooled output, (1, batch, hidden)."""
+        return self.classified(layer - 1, pooled)[0].float()
 
 
 @dataclass(frozen=True)
@@ -221,13 +281,25 @@ class _Going:
     carried: Tensor | None = None  # `carried` from the previous layer's heads, (going, ...)
     state: State | None = None  # state of the exit rule; None before its first step
 
-    def of(self, stays: Tensor | None) -> _Going:
-        """Keep only the examples with True in `stays`, (going,). None keeps all examples."""
-        if stays is None:
-            return self
-        carried = None if self.carried is None else self.carried[stays]
-        state = self.state and {name: values[stays] for name, values in self.state.items()}
-        return _Going(self.rows[stays], carried, state)
+    def of(self, rows: Tensor) -> _Going:
+        """Keep only the examples at the places `rows`, int64."""
+        carried = None if self.carried is None else self.carried[rows]
+        state = self.state and {name: values[rows] for name, values in self.state.items()}
+        return _Going(self.rows[rows], carried, state)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """Who leaves after a layer, and with which answers."""
+
+    leaves: Tensor  # (going,), bool
+    answer: Callable[[Tensor | slice], Tensor]  # the answers, (rows, labels), of the examples at these places
+    going: _Going
+
+
+def _join(layers: list[Tensor]) -> Tensor:
+    """Stack what the encoder reads of several layers, (layers, batch, hidden), without copying a single one."""
+    return layers[0][None] if len(layers) == 1 else torch.stack(layers)
 
 
 def _drop_labels(batch: Batch) -> Batch:

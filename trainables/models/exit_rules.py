@@ -15,6 +15,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainables.configuration.schema import Configuration, Value
@@ -115,8 +116,31 @@ class LastLayer(ExitRule):
         return Step(nobody(logits), logits, state)
 
 
+class ExitHeadRule(ExitRule):
+    """A rule that decides by the exit head alone. The answer is the exit layer's logits, which need not be known."""
+
+    @abstractmethod
+    def decide(self, state: State, layer: int, lambdas: Array) -> tuple[Array, State]:
+        """Decide which examples exit at a layer (counted from 1), (batch,) bool, and return the next state.
+
+        Args:
+            lambdas: λ or u of the layer, (batch,).
+        """
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        """Exit the examples that `decide` names."""
+        assert lambdas is not None, "this rule needs a model with an exit head"
+        leaves, state = self.decide(state, layer, lambdas)
+        return Step(leaves, logits, state)
+
+
+def needs_no_logits(rule: ExitRule) -> bool:
+    """Check whether a rule decides without logits, and answers with those of the exit layer."""
+    return type(rule).step in (ExitHeadRule.step, LastLayer.step)
+
+
 @dataclass(frozen=True)
-class Threshold(ExitRule):
+class Threshold(ExitHeadRule):
     """Q-exit: exit at the first layer at which the sum of exit probabilities (CDF) exceeds q. PALBERT, section 3.
 
     With q = 0, all examples exit at layer 1; with q = 1, at the last layer. PALBERT's released code (arXiv:2204.03276)
@@ -131,16 +155,20 @@ class Threshold(ExitRule):
         """Return layer 1, or the last layer if q is 1."""
         return 1 if self.q < 1 else num_layers
 
+    @property
+    def exceeded(self) -> float:
+        """The CDF that an example must exceed: q, but everyone exceeds a q of 0, and no one a q of 1."""
+        return {0.0: -inf, 1.0: inf}.get(self.q, self.q)
+
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Start with a remaining probability of 1 and a CDF of 0."""
         return {"remaining": ones(logits), "cdf": zeros(logits, "float64")}
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+    def decide(self, state: State, layer: int, lambdas: Array) -> tuple[Array, State]:
         """At this layer, exit the examples with a CDF above q."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         cdf = state["cdf"] + probability
-        leaves = (cdf > self.q) & (self.q < 1) | (self.q == 0)
-        return Step(leaves, logits, {"remaining": remaining, "cdf": cdf})
+        return cdf > self.exceeded, {"remaining": remaining, "cdf": cdf}
 
 
 @dataclass(frozen=True)
@@ -171,12 +199,12 @@ class Patience(ExitRule):
             agree = abs((state["previous"] - logits)[:, 0]) < self.regression_threshold
         else:
             agree = state["previous"].argmax(1) == logits.argmax(1)
-        agreements = (state["agreements"] + 1) * (agree & (layer > 1))
+        agreements = (state["agreements"] + 1) * agree if layer > 1 else state["agreements"]
         return Step(agreements == self.patience, logits, {"previous": logits, "agreements": agreements})
 
 
 @dataclass(frozen=True)
-class Sampled(ExitRule):
+class Sampled(ExitHeadRule):
     """PonderNet: exit at each layer with probability λ (arXiv:2107.05407, section 2).
 
     All uniform numbers of an example are drawn at the start, so they do not depend on when other examples exit.
@@ -192,10 +220,9 @@ class Sampled(ExitRule):
         assert generator is not None, "a sampled exit needs a generator"
         return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+    def decide(self, state: State, layer: int, lambdas: Array) -> tuple[Array, State]:
         """Exit the examples with a random number below λ."""
-        assert lambdas is not None
-        return Step(state["uniform"][:, layer - 1] < lambdas, logits, state)
+        return state["uniform"][:, layer - 1] < lambdas, state
 
 
 @dataclass(frozen=True)
@@ -234,7 +261,7 @@ class Expectation(ExitRule):
 
 
 @dataclass(frozen=True)
-class LearnedExit(ExitRule):
+class LearnedExit(ExitHeadRule):
     """BERxiT: exit when u, the predicted probability of a wrong answer, is below `threshold`.
 
     Source: castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. With threshold 0, no example exits early.
@@ -248,10 +275,9 @@ class LearnedExit(ExitRule):
         """Return layer 1, or the last layer if the threshold is 0."""
         return 1 if self.threshold > 0 else num_layers
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+    def decide(self, state: State, layer: int, lambdas: Array) -> tuple[Array, State]:
         """Exit the examples with u below the threshold; `lambdas` holds u."""
-        assert lambdas is not None, "this rule needs a model with BERxiT's head"
-        return Step(lambdas < self.threshold, logits, state)
+        return lambdas < self.threshold, state
 
 
 def combine_settings(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:

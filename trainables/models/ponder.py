@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from trainables.configuration import PonderConfig, TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder, initialised
+from trainables.models.devices import without_autocast
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, every_threshold
 
@@ -53,13 +54,14 @@ class PonderModel(EarlyExitModel):
         self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
         self.lambda_head = LambdaHead(encoder.hidden_size, config, shape)
 
-    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the classifier's logits, the logits of λ, and the state of Λ for the next layer."""
-        pooled = self.encoder.pool(first)
-        logits = self.classifier(self.dropout(pooled))
-        with torch.autocast(pooled.device.type, enabled=False):
-            exit_logits, carried = self.lambda_head(pooled.float(), carried)
-        return logits, exit_logits, carried
+    def classified(self, index: int, pooled: Tensor) -> Tensor:
+        """Compute the classifier's logits."""
+        return self.classifier(self.dropout(pooled))
+
+    def exit_logits(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Compute the logits of λ, and the state of Λ for the next layer."""
+        with without_autocast(pooled.device):
+            return self.lambda_head(pooled.float(), carried)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute `loss`, and its parts `task_loss` and `kl`."""
@@ -80,6 +82,7 @@ class PonderModel(EarlyExitModel):
         first_tokens = self.first_tokens(batch)
         while first := list(islice(first_tokens, LAYERS_PER_LOOK)):
             logits, exit_logits, carried = self.exit_heads(len(parts) * LAYERS_PER_LOOK, torch.stack(first), carried)
+            assert exit_logits is not None
             parts.append((logits, exit_logits))
             log_survived = log_survived + log_survival(exit_logits.detach())[-1]
             if (log_survived.exp() < self.config.epsilon).all():
@@ -131,13 +134,16 @@ class LambdaHead(nn.Module):
             state = None if carried is None else carried.transpose(0, 1).contiguous()
             features, state = self.recurrent(self.dropout(pooled), state)
             return self.output(features)[..., 0], state.transpose(0, 1)
-        below = torch.zeros_like(pooled[:1]) if carried is None else carried[None]
-        before = torch.cat([below, pooled[:-1]])
-        seen = {"linear_cat": lambda: torch.cat([pooled, before], dim=-1), "linear_diff": lambda: pooled - before}
-        features = self.dropout(seen[self.arch]() if self.arch in seen else pooled)
+        features = self.dropout(pooled if self.arch == "linear" else self._with_layer_below(pooled, carried))
         for layer in self.hidden:
             features = torch.tanh(layer(features))
         return self.output(features)[..., 0], pooled[-1]
+
+    def _with_layer_below(self, pooled: Tensor, carried: Tensor | None) -> Tensor:
+        """Compute [h_i, h_{i-1}] or h_i - h_{i-1}, (layers, batch, width)."""
+        below = torch.zeros_like(pooled[:1]) if carried is None else carried[None]
+        before = torch.cat([below, pooled[:-1]])
+        return pooled - before if self.arch == "linear_diff" else torch.cat([pooled, before], dim=-1)
 
 
 @dataclass(frozen=True)

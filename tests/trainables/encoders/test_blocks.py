@@ -98,7 +98,7 @@ def test_families_that_no_code_names_are_taken_apart_too(family, monkeypatch):
 def test_examples_that_leave_take_their_masks_and_positions_along():
     model, batch = model_of("modernbert"), padded_texts()
     encoder = layerwise(model).eval()
-    stays = torch.tensor([False, True, True])
+    stays = torch.tensor([1, 2])
     whole, fewer = encoder.embed(**batch), encoder.embed(**batch).of(stays)
     for index in range(NUM_LAYERS):
         whole, fewer = encoder.layer(index, whole), encoder.layer(index, fewer)
