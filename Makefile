@@ -74,11 +74,13 @@ soak: $(WITH_TOOLS)
 docs: $(WITH_TOOLS)
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build
 
-# Build the wheel and the source archive of this version, and test their content.
+# Build the wheel and the source archive of this version, test their content, and tag the commit.
 release: $(WITH_TOOLS)
+	@[ -z "$$(git status --porcelain)" ] || { echo 'commit all changes first'; exit 1; }
 	rm -rf dist
 	.venv/bin/python -m build --no-isolation
 	RELEASE=dist .venv/bin/python -m pytest -q tests/house/test_release.py
+	git tag "v$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
 
 # A stamp is written last, and `--clear` removes old ones first: an interrupted install is never taken for a good one.
 $(INSTALLED): pyproject.toml constraints.txt

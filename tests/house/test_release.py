@@ -16,6 +16,8 @@ import pytest
 import yaml
 from helpers.places import PATIENCE_SECONDS, ROOT
 
+from study.facts.events import FORMAT
+
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
 DATA = (
     "analysis/published.csv",
@@ -30,9 +32,14 @@ def version() -> str:
 
 
 def test_changelog_and_citation_have_the_version_of_the_package():
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    newest = re.search(r"^## (\S+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest is not None and newest[1] == version()
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version()
+
+
+def test_changelog_has_format_of_study_files():
+    _, newest, *_ = re.split(r"^## .*$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert f"The files of a study have format {FORMAT}." in newest
 
 
 @pytest.fixture(scope="module")
