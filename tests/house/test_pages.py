@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 
@@ -76,3 +77,22 @@ def test_troubleshooting_messages_exist_in_code() -> None:
     joined = re.sub(r'"\s*\n\s*f?"', "", code)  # a text that goes over two lines
     shown = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/troubleshooting.md").read_text(), re.M)
     assert len(shown) >= 20 and [message for message in shown if message not in joined] == []
+
+
+def test_tree_of_architecture_names_every_folder_and_existing_files() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    tree = text[text.index("## The tree") : text.index("`tests/house/test_imports.py`")]
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    shown: dict[str, set[str]] = {}  # folder at the root -> the folders that its lines name
+    top = ""
+    for line in tree.splitlines():
+        if found := re.match(r"(\w+)/ ", line):
+            shown[top := found[1]] = set()
+        shown.get(top, set()).update(re.findall(r"\b(\w+)/ ", line[2:]))
+        for name in re.findall(r"[a-z_/]+\.(?:py|toml|csv)\b", line):
+            assert any(file.startswith(f"{top}/") and file.endswith(f"/{name}") for file in files), f"{top}: {name}"
+    for package in ("analysis", "search_spaces", "study", "trainables"):
+        folders = {file.split("/")[1] for file in files if re.fullmatch(rf"{package}/\w+/.*\.py", file)}
+        assert folders <= shown[package], package
