@@ -58,7 +58,7 @@ from study.launching.options import (
 from study.launching.screen import describe_retries, failures_command, name_trial
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.plans.departures import describe_departures
-from study.plans.names_elsewhere import suggest_method_option
+from study.plans.names_elsewhere import suggest_launch_option
 from study.plans.plan import MOST_REPEATS
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
@@ -510,8 +510,8 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
     seeds" adds five seeds.
     """
     asked, options = plan.asked, dict[str, str]()
-    if asked.search_repeats < MOST_REPEATS and any(arm.repeat for arm in plan.arms):
-        options["more search"] = f"--search-repeats {min(MOST_REPEATS, 2 * asked.search_repeats)}"
+    if 1 < asked.search_repeats < MOST_REPEATS and len(asked.methods) > 1 and any(arm.repeat for arm in plan.arms):
+        options["more search"] = f"--compare methods:{min(MOST_REPEATS, 2 * asked.search_repeats)}"
     elif asked.samples is not None and any(arm.can_search_more for arm in plan.arms):
         options["more search"] = f"--samples {2 * asked.samples}"
     if any(len(arm.seeds) == asked.seeds for arm in plan.arms):
@@ -538,7 +538,7 @@ main = Command(
     run,
     epilog=EPILOG,
     after_interrupt="; all files are complete; to continue, run the same command",
-    suggest=suggest_method_option,
+    suggest=suggest_launch_option,
 )
 
 if __name__ == "__main__":

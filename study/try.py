@@ -101,6 +101,7 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     shared = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
     shared |= {"methods": [options.method], "tasks": [options.task], "out": None}
     asked, _ = plan_from(LaunchOptions(**shared))
+    asked = replace(asked, tokenizer=options.tokenizer)
     if len(asked.methods) + len(asked.tasks) > 2:
         raise ValueError(f"METHOD is {options.method}, and --task is {options.task}; allowed: one method and one task")
     if (start := search_spaces.load(asked.methods[0]).start) is not None:

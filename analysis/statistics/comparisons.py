@@ -322,7 +322,7 @@ FACTS_OF_FAMILY = (
         "their backbones differ",
         _backbone_unless_asked,
         lambda cell: cell.arm.pinned_backbone,
-        "--test-across backbones allows the test",
+        'test_across = "backbones" in a --plan file allows the test',
     ),
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +173,15 @@ def format_plan(plan: Plan) -> str:
     return format_toml(fields, plan.settings)
 
 
-def read_toml(path: Path) -> Plan:
-    """Read a plan from a TOML file. Missing fields come from the file's profile; the default profile is `mini`.
+def _load_profile(name: str | None) -> Plan:
+    return profiles.load(name or "mini")
+
+
+def read_toml(path: Path, choose_base: Callable[[str | None], Plan] = _load_profile) -> Plan:
+    """Read a plan from a TOML file, whose lines override the fields of a base.
+
+    Args:
+        choose_base: returns the base for the name of the file's profile, or for None if the file names no profile.
 
     Raises:
         ValueError: the file cannot be read, is not TOML, or has an unknown field or an invalid value.
@@ -187,17 +194,17 @@ def read_toml(path: Path) -> Plan:
             f"--plan {path} cannot be read: {reason}; allowed: a TOML file, as --dry-run --toml prints it"
         ) from None
     try:
-        return _from_tables(tables)
+        return _from_tables(tables, choose_base)
     except ValueError as error:
         fault = str(error).removeprefix(": ").replace(" or null", ' or "none"').replace(" an object", " a table")
         raise ValueError(f"--plan {path}: {fault}") from None
 
 
-def _from_tables(tables: Mapping[str, Any]) -> Plan:
-    profile = tables.get("profile", "mini")
-    if not isinstance(profile, str):
+def _from_tables(tables: Mapping[str, Any], choose_base: Callable[[str | None], Plan]) -> Plan:
+    profile = tables.get("profile")
+    if not isinstance(profile, str | None):
         raise ValueError(f"profile is {profile!r}; allowed: {', '.join(profiles.list_profiles())}")
-    base = profiles.load(profile)
+    base = choose_base(profile)
     allowed = [*(name for name in Plan.__struct_fields__ if name not in ("epochs", "settings")), *TABLES]
     for name in tables:
         if name not in allowed:
@@ -223,7 +230,9 @@ def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]
     elif value := re.match(rf"(?:{methods}): (\w+) is\b", fault):
         key = next((key for key in plan.settings if split_key(key)[1] == value[1] and key not in typed), "")
         table, rest = "set", f": {fault}"
-    elif (field := re.match(r"--([a-z-]+)", fault)) and (name := field[1].replace("-", "_")) in Plan.__struct_fields__:
+    elif (field := re.match(r"--([a-z-]+)|\w+(?= is\b)", fault)) and (
+        name := field[0].removeprefix("--").replace("-", "_")
+    ) in Plan.__struct_fields__:
         return fault if name in typed else f"--plan {path}: {name}{fault[field.end() :]}"
     else:
         default = profiles.load(plan.profile)

@@ -40,6 +40,11 @@ from trainables.models.exit_rules import combine_settings
 
 MOST_FAULTS = 10  # maximum number of faults in the data that are reported at once
 MOST_ARMS = 5  # maximum number of arms named in one line
+_NEW_PATHS = {  # field of a plan -> how to give the current path of a folder that was moved
+    "data": "--data with the current path",
+    "backbone": "--backbone with the current path",
+    "tokenizer": "a --plan file with the line tokenizer = and the current path",
+}
 
 
 class Study(NamedTuple):
@@ -104,6 +109,11 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
         )
     if options.compare and len(resolved.asked.methods) == 1:
         raise ValueError(f"--compare methods needs two methods, but the study has only {resolved.asked.methods[0]}")
+    if options.max_gpu_hours is not None and resolved.asked.search_precision is not UNSET:
+        raise ValueError(
+            "--max-gpu-hours uses the cost of search trials as an estimate for confirm trials, but with "
+            "search_precision their costs differ; leave out one of the two"
+        )
     _check_tensorfloat32(options, resolved)
     return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
 
@@ -121,8 +131,8 @@ def _check_kept_places(plan: Plan, earlier: PlanFile) -> None:
     for name, value in ((name, getattr(asked, name)) for name in is_folder if is_folder[name]):
         if value == getattr(plan, name) and not Path(value).is_absolute() and not Path(value).exists():
             raise ValueError(
-                f"there is no folder {value} in {Path.cwd()}; --{name} is {value} in the plan of the study, relative "
-                f"to the folder where the study began; run the command there, or add --{name} with the current path"
+                f"there is no folder {value} in {Path.cwd()}; {name} is {value} in the plan of the study, relative "
+                f"to the folder where the study began; run the command there, or add {_NEW_PATHS[name]}"
             )
 
 

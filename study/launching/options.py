@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, field
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 import trainables
 from search_spaces import resolve_method
@@ -18,7 +19,8 @@ from study.decisions.winners import read_winners
 from study.drivers.driver import IDLE_HOURS
 from study.facts.plan_file import INCLUDE, include_folder, read_toml
 from study.plans import profiles
-from study.plans.plan import EarlyStopping, Plan, SearchRepeats
+from study.plans.names_elsewhere import LINES_OF_PLAN_FILE
+from study.plans.plan import MOST_REPEATS, EarlyStopping, Plan
 from study.plans.ranges import (
     FORMS,
     Choices,
@@ -46,7 +48,7 @@ from study.terminal.command_line import add_once, option, read_pair, read_settin
 from study.terminal.processes import PACKAGES, check_not_shadowed, is_installed
 from study.terminal.text import counted
 from trainables import base_method
-from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
+from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
 from trainables.configuration.schema import Typed, Value, from_plain
 from trainables.configuration.spelling import is_same_name, resolve_name
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
@@ -104,15 +106,16 @@ _SELECT_BY = (
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
 # `python -m benchmarks.statistics repeats` measures the two variations.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
-_COMPARE = "preset: " + " ".join(f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items())
+_COMPARE = "preset: R searches per arm ({search_repeats}), --samples {samples} --seeds {seeds}".format(
+    **COMPARING_METHODS
+)
 _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"
 )
-_REPEATS = "repeat each search R times, to see how results vary"
 _ADDRESS = "Ray cluster to run trials on; default: $RAY_ADDRESS"
 _DRIVER = "local: without Ray; default: ray, if installed"
-_GPUS = "GPU share of a trial, at most 1, such as 0.25; default: 1 if available"
+_GPUS = "GPU share per trial, such as 0.25; default: 1 if any"
 _MAX_GPU_HOURS = "start no trial that brings the total above X hours"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
@@ -161,7 +164,6 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
-    tokenizer: Annotated[str | None, option("default: the tokenizer of the backbone", "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option("search trials per method and task; 0 means no search", "N")] = None
     seeds: Annotated[AtLeastOne | None, option("final runs (confirm trials) of the best configuration", "K")] = None
     epochs: Annotated[AtLeastOne | None, option("maximum epochs per trial; the same as --set epochs=E", "E")] = None
@@ -169,20 +171,13 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, SELECT_FORMS.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
-    search_precision: Annotated[Precision | None, option("precision of search trials; default: as in final runs")] = (
-        None
-    )
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
     search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD,FIELD")] = []
     start_from: Annotated[list[str], option(_START_FROM, "ARM=ARM")] = []
     first_from: Annotated[str | None, option("try the best configurations of another study first", "runs/OTHER")] = None
-    search_repeats: Annotated[SearchRepeats | None, option(_REPEATS, "R")] = None
-    compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
+    compare: Annotated[str | None, option(_COMPARE, "methods|methods:R")] = None
     baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
-    test_across: Annotated[
-        Literal["backbones"] | None, option("also compare methods that have different backbones")
-    ] = None
     name: Annotated[
         str | None, option("default: the methods and a hash of the settings that affect the scores", "STUDY")
     ] = None
@@ -208,12 +203,6 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     toml: Annotated[bool, option("with --dry-run: print the plan as TOML, for --plan")] = False
     json: Annotated[bool, option("print the result as JSON")] = False
 
-    def __post_init__(self) -> None:
-        """Use the numbers in `COMPARING_METHODS` as defaults if --compare is given."""
-        for name, number in (COMPARING_METHODS if self.compare else {}).items():
-            if getattr(self, name) is None:
-                force_setattr(self, name, number)
-
 
 def check_options(options: LaunchOptions) -> None:
     """Check that the options can be combined and that this machine can run them.
@@ -224,23 +213,15 @@ def check_options(options: LaunchOptions) -> None:
     for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} requires --dry-run")
-    for name, least in {"search_repeats": 2, "samples": 1, "seeds": 2}.items() if options.compare else ():
-        if (number := getattr(options, name)) < least:
-            flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag} is {number}; allowed with --compare methods: {least} or more")
+    for name, least in {"samples": 1, "seeds": 2}.items() if options.compare else ():
+        if (number := getattr(options, name)) is not None and number < least:
+            raise ValueError(f"--{name} is {number}; allowed with --compare methods: {least} or more")
     check_not_shadowed(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the module path of the launch's child processes
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
         raise ValueError(f"{' and '.join(forms)} print different outputs; allowed: one of them")
     if options.probe and (options.toml or options.explain):
         raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave out one of the two options")
-    if options.search_precision and options.max_gpu_hours is not None:
-        raise ValueError(
-            "--max-gpu-hours uses the cost of search trials as an estimate for confirm trials, but with "
-            "--search-precision their costs differ; allowed: one of the two options"
-        )
-    if options.plan is not None and options.profile is not None:
-        raise ValueError(f"--plan {options.plan} has its own profile; leave --profile out")
     _check_machine(options)
     _check_places(options)
 
@@ -294,9 +275,9 @@ def _check_places(options: LaunchOptions) -> None:
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
-    """Build the plan from a profile, a --plan file or the study that --continue names.
+    """Build the plan from a profile or the study that --continue names, the lines of a --plan file, and the options.
 
-    Options override the fields of that profile, file or study.
+    Later sources override earlier ones.
 
     Args:
         earlier: the plan of the study that --continue names.
@@ -312,13 +293,14 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         trainables.include(options.include, named="--include")
     elif not (folder := base.include):
         method_files.include(None)
-    elif options.plan:
+    elif options.plan and (earlier is None or folder != earlier.include):
         trainables.include(folder, named=f"--plan {options.plan}: include =")
         base = replace(base, include=str(Path(folder).resolve()))
     else:
         include_folder(base.methods, folder)
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
-    values = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
+    typed = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
+    values = _read_comparing(options.compare) | typed
     name_readers: dict[str, Callable[[Any], object]] = {
         "methods": lambda texts: _resolve_names(texts, profiles.list_methods(base.profile), _resolve_method),
         "tasks": lambda texts: _resolve_names(texts, profiles.list_tasks(), _resolve_task),
@@ -334,7 +316,8 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "search_only": lambda texts: _resolve_names(texts, (), str),
     }
     changes = {name: readers[name](value) if name in readers else value for name, value in values.items()}
-    kept_settings = base.settings if options.plan is None else _keep_named_arms(base, changes)
+    is_cut = options.plan is not None and earlier is None
+    kept_settings = _keep_named_arms(base, changes) if is_cut else base.settings
     settings = read_settings(options)
     changes["settings"] = override_settings(kept_settings, settings)
     plan = replace(base, **{name: value for name, value in changes.items() if name != "start_from"})
@@ -365,6 +348,17 @@ def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Settin
     left_out = {*plan.methods} - {*changes.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
+
+
+def _read_comparing(compare: str | None) -> dict[str, object]:
+    """Return the fields of a plan that --compare sets."""
+    if compare is None:
+        return {}
+    preset, _, repeats = compare.partition(":")
+    allowed = range(2, MOST_REPEATS + 1)
+    if preset != "methods" or (compare != preset and repeats not in map(str, allowed)):
+        raise ValueError(f"--compare is {compare!r}; allowed: methods, methods:2 to methods:{MOST_REPEATS}")
+    return {**COMPARING_METHODS, **({"search_repeats": int(repeats)} if repeats else {})}
 
 
 def _read_early_stopping(text: str) -> EarlyStopping | None:
@@ -433,14 +427,14 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def trace_settings(options: LaunchOptions, plan: Plan) -> dict[str, str]:
-    """Return the origin of each setting that is not from --set or --search.
+    """Return the origin of each setting that is not from --set or --search, and of fields that no option sets.
 
     For example, `--set beta` maps to `--plan FILE: beta`.
     """
     settings = read_settings(replace(options, epochs=None))
     short_forms = {} if options.epochs is None else {"epochs": "--epochs"}
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
-    return {
+    return {f"--{name.replace('_', '-')}": f"{file}: {name}" for name in LINES_OF_PLAN_FILE} | {
         format_option(key, setting): short_forms.get(key, f"{file}: {key}")
         for key, setting in plan.settings.items()
         if key not in settings
@@ -461,18 +455,34 @@ def _spell_key(key: str, option: str) -> str:
 
 def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]:
     if earlier is not None:
-        for name in ("profile", "name", "out", "plan"):
+        for name in ("profile", "name", "out"):
             if (value := getattr(options, name)) is not None:
                 flag = f"--continue {options.continue_study}"
                 raise ValueError(f"--{name} is {value}, but {flag} already determines it; leave --{name} out")
-        return earlier, "continued"
     if options.plan is not None:
-        return read_toml(Path(options.plan)), f"plan {options.plan}"
-    return _choose_profile(options)
+        plan = read_toml(Path(options.plan), partial(_choose_base, options, earlier))
+        return plan, f"plan {options.plan}"
+    return (earlier, "continued") if earlier is not None else _choose_profile(options.profile)
 
 
-def _choose_profile(options: LaunchOptions) -> tuple[Plan, str]:
-    profile = resolve_name(options.profile or "auto", ["auto", *profiles.list_profiles()], what="profile")
+def _choose_base(options: LaunchOptions, earlier: Plan | None, profile: str | None) -> Plan:
+    """Return the plan that the lines of the --plan file override.
+
+    Args:
+        profile: the profile that the file names, if it names one.
+
+    Raises:
+        ValueError: if the file names another profile than --profile or the continued study.
+    """
+    base = earlier or _choose_profile(options.profile or profile)[0]
+    if profile is not None and profile != base.profile:
+        other = f"--continue {options.continue_study}" if earlier else f"--profile {options.profile}"
+        raise ValueError(f"profile is {profile}, but {other} means {base.profile}; leave one of them out")
+    return base
+
+
+def _choose_profile(name: str | None) -> tuple[Plan, str]:
+    profile = resolve_name(name or "auto", ["auto", *profiles.list_profiles()], what="profile")
     if profile != "auto":
         return profiles.load(profile), f"profile {profile}"
     if gpus := count_local_gpus():

@@ -511,7 +511,7 @@ def _check_plan(plan: Plan) -> None:
             f"--sampler {plan.sampler} needs --samples; only the sampler grid has a default number of trials"
         )
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
-        raise ValueError(f"--seeds is {plan.seeds}; allowed with --search-repeats: at most {MOST_SEEDS}")
+        raise ValueError(f"--seeds is {plan.seeds}; allowed with repeated searches: at most {MOST_SEEDS}")
 
 
 def _check_settings(plan: Plan) -> None:
@@ -551,17 +551,17 @@ def _check_search_only(plan: Plan, names: Collection[str]) -> None:
 
 
 def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
-    """Raise ValueError if no arm would use --search-precision, or if an arm tunes its precision."""
+    """Raise ValueError if no arm would use the search precision, or if an arm tunes its precision."""
     if plan.search_precision is UNSET:
         return
     if tuning := next((arm.name for arm in arms if "precision" in arm.space), None):
         raise ValueError(
-            f"--search-precision is {plan.search_precision}, but {tuning} tunes precision; leave out --search-precision"
+            f"search_precision is {plan.search_precision}, but {tuning} tunes precision; leave out search_precision"
         )
     if all(arm.search_precision is UNSET for arm in arms):
         raise ValueError(
-            f"--search-precision is {plan.search_precision}, but this has no effect: all trials already use "
-            "that precision, or no arm is searched; leave out --search-precision"
+            f"search_precision is {plan.search_precision}, but this has no effect: all trials already use that "
+            "precision, or no arm is searched; leave out search_precision"
         )
 
 

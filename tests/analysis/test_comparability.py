@@ -92,7 +92,7 @@ def test_unlike_backbones_are_named_on_their_rows_and_not_tested(tmp_path):
     one = predicted_study(tmp_path / "one", {"albert": 0.6}, ["rte"])
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], backbone="someone/else")
     dev, answer = texts_of(one, two)
-    note = "because their backbones differ (--test-across backbones allows the test): "
+    note = 'because their backbones differ (test_across = "backbones" in a --plan file allows the test): '
     assert f"not tested against each other on RTE, {note}albert: albert/albert-base-v2; palbert: someone/else" in dev
     assert "No method is tested against albert" in answer
     lines = {row["method"]: row["backbone"] for row in read_table(tmp_path / "out" / "dev.csv")}

@@ -21,9 +21,9 @@ from trainables.encoders.mini_backbones import word_tokenizer
 from trainables.pretraining import objectives
 
 PAGE = (ROOT / "docs" / "coming_from.md").read_text()
-COMMANDS = [
-    line.split()[2:] for block in re.findall(r"^```\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()
-]
+LINES = [line for block in re.findall(r"^```\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
+COMMANDS = [line.split()[2:] for line in LINES if not line.startswith("echo ")]
+FILES = {name: text for line in LINES for text, name in re.findall(r"^echo '(.*)' > (\S+)$", line)}
 PARSERS = [module.main.parser() for module in (launch, pretrain, submit, importlib.import_module("study.try"))]
 LAUNCHES = [words[1:] for words in COMMANDS if words[0] == "study.launch"]
 
@@ -62,8 +62,11 @@ def test_page_has_a_command_for_each_that_is_compared() -> None:
 
 @pytest.mark.parametrize("number", range(len(WANTED)))
 def test_launch_has_the_values_of_the_repository_and_searches_nothing(
-    number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(resolution, "find_family", lambda name: "bert" if "/bert-" in name else find_family(name))
     words, (method, wanted) = LAUNCHES[number], WANTED[number]

@@ -108,7 +108,7 @@ def test_relative_path_from_another_folder_names_where_it_began(tmp_path, monkey
     assert launch.main([*command, *(word for other in others for word in (f"--{other}", others[other]))]) == 2
     place = places[name]
     assert capsys.readouterr().err == (
-        f"study.launch: there is no folder {place} in {tmp_path / 'elsewhere'}; --{name} is {place} in the plan of the "
+        f"study.launch: there is no folder {place} in {tmp_path / 'elsewhere'}; {name} is {place} in the plan of the "
         "study, relative to the folder where the study began; run the command there, or add "
         f"--{name} with the current path\n"
     )
@@ -156,7 +156,6 @@ def test_what_the_study_says_already_is_refused(study, capsys):
         "--name": study.name,
         "--out": str(study.parent),
         "--profile": "mini",
-        "--plan": "my.toml",
     }.items():
         assert launch.main(["--continue", str(study), option, own]) == 2
         said = capsys.readouterr().err
@@ -234,9 +233,9 @@ def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
 
 
 def test_a_study_of_repeated_searches_is_extended_by_more_of_them():
-    common = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--compare", "methods"]
-    for given, more in ((4, "--search-repeats 8"), (5, "--search-repeats 9"), (9, "--samples 8")):
-        plan, _ = plan_from(options_of(*common, "--search-repeats", str(given)))
+    common = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte"]
+    for given, more in ((4, "--compare methods:8"), (5, "--compare methods:9"), (9, "--samples 8")):
+        plan, _ = plan_from(options_of(*common, "--compare", f"methods:{given}"))
         assert extensions(resolve(plan))["more search"] == more
 
 

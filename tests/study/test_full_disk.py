@@ -12,6 +12,7 @@ from helpers.corpora import word_tokenizer
 from helpers.journals import MadeJournal
 from helpers.launched_studies import mini_plan
 from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.plan_files import with_lines
 from helpers.small_disks import enlarge, small_disk
 
 from study import launch
@@ -94,7 +95,7 @@ def test_needed_space_is_that_of_models_and_of_running_trials(monkeypatch):
 
 def test_dry_run_compares_space_with_backbone_size(tmp_path, capsys):
     word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
-    backbone = ["--backbone", "albert-base", "--tokenizer", str(tmp_path)]
+    backbone = ["--backbone", "albert-base", *with_lines(tmp_path, f'tokenizer = "{tmp_path}"')]
     asked = [*STUDY, *backbone, "--driver", "local", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(asked) == 0
     needed = re.search(r"the study needs about (\d+)\.\d MB for 2 more models and", capsys.readouterr().out)
@@ -114,7 +115,7 @@ def test_dry_run_looks_for_space_in_the_storage(tmp_path, capsys, monkeypatch):
     (tmp_path / "big").mkdir()
     free = {tmp_path / "big": 7_000_000_000}
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: type("Usage", (), {"free": free.get(place, 0)}))
-    backbone = ["--backbone", "albert-base", "--tokenizer", str(tmp_path)]
+    backbone = ["--backbone", "albert-base", *with_lines(tmp_path, f'tokenizer = "{tmp_path}"')]
     asked = [*STUDY, *backbone, "--driver", "local", "--out", str(tmp_path / "runs"), "--dry-run"]
     assert launch.main([*asked, "--storage", str(tmp_path / "big" / "states")]) == 0
     assert f"the disk of {tmp_path / 'big' / 'states'} has 7.0 GB free" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.launched_studies import launched_study
 from helpers.places import ROOT, SHARED
+from helpers.plan_files import with_lines
 from helpers.simulation import NO_PROVENANCE
 from msgspec.structs import replace
 
@@ -94,7 +95,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--backbone", "albert-bsae", "--dry-run"], "OWNER/NAME; did you mean albert-base?"),
         (
             ["--backbone", "albert-base"],
-            "backbone 'albert-base' has no tokenizer; give one with --tokenizer: a folder, a hub name",
+            "backbone 'albert-base' has no tokenizer; give one (for study.launch: tokenizer = NAME in",
         ),
         (["--set", "depth=3"], "--set depth: palbert has no such field; its fields are adam_epsilon"),
         (["--set", "depth"], "--set is 'depth'; allowed: [SCOPE:]FIELD=VALUE"),
@@ -326,7 +327,9 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
 
     names = [name_of("--backbone", backbone) for backbone in ("./one", str(tmp_path / "one"), "./other", "./third")]
     assert names[0] == names[1] == names[2] != names[3]
-    tokenizers = [name_of("--tokenizer", tokenizer) for tokenizer in ("./one", "./other", "./third")]
+    tokenizers = [
+        name_of(*with_lines(tmp_path, f'tokenizer = "{tokenizer}"')) for tokenizer in ("./one", "./other", "./third")
+    ]
     assert tokenizers[0] == tokenizers[1] and len({*tokenizers, name_of()}) == 3
 
 

@@ -87,7 +87,7 @@ def refused(capsys, *arguments: str) -> str:
         (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: bert, electra"),
         (["mlm", "--backbone", "mini-albrt"], "OWNER/NAME; did you mean mini-albert?"),
         (["mlm", "--backbone", "owner/name"], "backbone 'owner/name' "),
-        (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; give one with --tokenizer: "),
+        (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; give one ("),
         (["mlm", "--processes", "0"], "--processes is 0; allowed: a whole number >= 1"),
         (["mlm", "--processes", "3"], "3 processes cannot share 32 examples evenly (batch_size 32 divided by"),
         (["mlm", "--processes", "32"], "--processes is 32; allowed: at most "),

@@ -22,7 +22,7 @@ BLOCKS = [
     for question, answer in re.findall(r"^## \.\.\. (.*)\n((?:(?!## ).*\n)*)", PAGE, re.M)
     for language, text in re.findall(r"^```(\w+)\n(.*?)^```", answer, re.M | re.S)
 ]
-BEGINS = "-m study.launch (?!.*(--continue|--plan|--dry-run))"  # a study that the page begins: made small here
+BEGINS = "-m study.launch (?!.*(--continue|--plan best|--dry-run))"  # a study that the page begins: made small here
 SMALL = ["--samples", "1", "--seeds", "1", "--epochs", "1"]
 HERE = " ".join([*WITHOUT_RAY, "--tracking-uri", "none"])
 HF = f"{sys.executable} -m huggingface_hub.cli.hf"

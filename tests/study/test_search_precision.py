@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.edited_studies import has
 from helpers.launched_studies import launched_study, mini_plan
+from helpers.plan_files import with_lines
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 from optuna.distributions import CategoricalDistribution
@@ -30,7 +31,8 @@ from trainables.configuration.schema import to_plain
 
 ONE_ARM = {"methods": ("albert",), "tasks": ("rte",)}
 IN_BFLOAT16 = {"search_precision": "bfloat16"}
-OPTION = ("--search-precision", "bfloat16")
+BFLOAT16 = 'search_precision = "bfloat16"'
+TENSORFLOAT32 = 'search_precision = "tensorfloat32"'
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:
@@ -95,61 +97,75 @@ def test_the_precision_of_all_trials_is_a_fact_of_their_configuration(precision)
 @pytest.mark.parametrize(
     "arguments", [("--set", "precision=bfloat16"), ("--set", "learning_rate=0.001", "--set", "batch_size=32")]
 )
-def test_it_is_refused_where_it_changes_nothing(arguments):
+def test_it_is_refused_where_it_changes_nothing(tmp_path, arguments):
     with pytest.raises(
-        ValueError, match="--search-precision is bfloat16, but this has no effect: all trials already use"
+        ValueError, match="search_precision is bfloat16, but this has no effect: all trials already use"
     ):
-        resolved_from(*OPTION, *arguments)
+        resolved_from(*with_lines(tmp_path, BFLOAT16), *arguments)
 
 
-def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
+def test_it_is_refused_where_a_method_tunes_its_precision(tmp_path, monkeypatch):
     monkeypatch.setitem(search_spaces.albert.SPACE, "precision", CategoricalDistribution(["float32", "bfloat16"]))
     monkeypatch.setitem(search_spaces.albert.PAPER_GRID, "precision", ["float32", "bfloat16"])
     monkeypatch.setattr(search_spaces.albert, "PUBLISHED", {})
-    with pytest.raises(ValueError, match="--search-precision is bfloat16, but albert/rte tunes precision; leave out"):
-        resolved_from(*OPTION)
+    with pytest.raises(ValueError, match="search_precision is bfloat16, but albert/rte tunes precision; leave out"):
+        resolved_from(*with_lines(tmp_path, BFLOAT16))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("line", "arguments", "message"),
     [
-        (["--search-precision", "float64"], "is 'float64'; allowed: bfloat16, float16, float32, tensorfloat32"),
         (
-            [*OPTION, "--address", "auto", "--max-gpu-hours", "1"],
-            "with --search-precision their costs differ; allowed: one of",
+            'search_precision = "float64"',
+            [],
+            "lines.toml: search_precision is 'float64'; allowed: bfloat16, float16, float32, tensorfloat32",
         ),
-        (["--search-precision", "tensorfloat32"], "trials of palbert/rte ask for tensorfloat32, but have no"),
-        (["--set", "precision=tensorfloat32"], "but have no GPU; allowed without a GPU: float32, bfloat16, float16"),
         (
+            BFLOAT16,
+            ["--address", "auto", "--max-gpu-hours", "1"],
+            "with search_precision their costs differ; leave out one of",
+        ),
+        (TENSORFLOAT32, [], "trials of palbert/rte ask for tensorfloat32, but have no"),
+        (
+            "",
+            ["--set", "precision=tensorfloat32"],
+            "but have no GPU; allowed without a GPU: float32, bfloat16, float16",
+        ),
+        (
+            "",
             ["--set", "precision=tensorfloat32", "--address", "auto", "--gpus-per-trial", "0"],
             "but have no GPU; allowed",
         ),
     ],
 )
-def test_a_launch_refuses_in_one_line(arguments, message, capsys, monkeypatch):
+def test_a_launch_refuses_in_one_line(line, arguments, message, tmp_path, capsys, monkeypatch):
     for module in ("opening", "options"):
         monkeypatch.setattr(f"study.launching.{module}.count_local_gpus", lambda: 0)
-    assert launch.main(["--profile", "mini", "--task", "rte", *arguments, "--dry-run"]) == 2
+    assert (
+        launch.main(["--profile", "mini", "--task", "rte", *with_lines(tmp_path, line), *arguments, "--dry-run"]) == 2
+    )
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
 
 
 def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("study.launching.opening.count_local_gpus", lambda: 1)
-    asked = ["--profile", "mini", "--task", "rte", "--search-precision", "tensorfloat32", "--out", str(tmp_path)]
+    asked = ["--profile", "mini", "--task", "rte", *with_lines(tmp_path, TENSORFLOAT32), "--out", str(tmp_path)]
     assert launch.main([*asked, "--dry-run"]) == 0
     assert "search in tensorfloat32 (" in capsys.readouterr().out
 
 
 def test_dry_run_names_it_per_arm_and_in_departures(capsys, tmp_path):
-    asked = ["--profile", "mini", "--task", "rte", *OPTION, "--out", str(tmp_path), "--dry-run"]
+    lines = with_lines(tmp_path, BFLOAT16)
+    asked = ["--profile", "mini", "--task", "rte", *lines, "--out", str(tmp_path), "--dry-run"]
     assert launch.main([*asked, "--departures"]) == 0
     said = capsys.readouterr().out
     assert "search in bfloat16 (" in said
     assert "precision of search trials: bfloat16" in " ".join(said.split())
     assert launch.main([*asked, "--explain", "palbert/rte"]) == 0
     explained = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["precision", "of", "search", "trials", '"bfloat16"', "--search-precision"] in explained
+    origin = [*lines[:1], f"{lines[1]}:", "search_precision"]
+    assert ["precision", "of", "search", "trials", '"bfloat16"', *origin] in explained
 
 
 def test_captions_say_it(made, tmp_path):

@@ -162,7 +162,10 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
     if tokenizer is not None:
         check_tokenizer(tokenizer)
     elif backbone in PUBLISHED_SIZES:
-        raise ValueError(f"backbone {backbone!r} has no tokenizer; give one with --tokenizer: {_MENUS['tokenizer']}")
+        raise ValueError(
+            f"backbone {backbone!r} has no tokenizer; give one (for study.launch: tokenizer = NAME in the --plan file; "
+            f"for other commands: --tokenizer NAME): {_MENUS['tokenizer']}"
+        )
     elif backbone not in MINI_BACKBONES:
         _check_files("backbone", backbone, {"tokenizer": _TOKENIZERS})
     if backbone not in MINI_BACKBONES and not is_hub_name(backbone) and is_folder(tokenizer or backbone):

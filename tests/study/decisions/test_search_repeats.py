@@ -6,6 +6,7 @@ import json
 
 import pytest
 from helpers.launched_studies import launch, launched_study, mini_plan
+from helpers.plan_files import with_lines
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -97,13 +98,16 @@ def test_a_study_that_is_killed_repeats_the_same_searches():
 
 
 def test_repeats_beyond_their_seeds_are_refused():
-    with pytest.raises(ValueError, match="--seeds is 101; allowed with --search-repeats: at most 100"):
+    with pytest.raises(ValueError, match="--seeds is 101; allowed with repeated searches: at most 100"):
         resolved(search_repeats=2, seeds=101)
 
 
-def test_too_many_repeats_are_refused(capsys):
-    assert command.main(["--search-repeats", "10", "--dry-run"]) == 2
-    assert "--search-repeats is 10; allowed: a whole number >= 1 and <= 9" in capsys.readouterr().err
+def test_too_many_repeats_are_refused(tmp_path, capsys):
+    for options in (["--compare", "methods:10"], ["--compare", "methods:1"], ["--compare", "methods:"]):
+        assert command.main([*options, "--dry-run"]) == 2
+        assert f"--compare is '{options[1]}'; allowed: methods, methods:2 to methods:9" in capsys.readouterr().err
+    assert command.main([*with_lines(tmp_path, "search_repeats = 10"), "--dry-run"]) == 2
+    assert "lines.toml: search_repeats is 10; allowed: a whole number >= 1 and <= 9" in capsys.readouterr().err
 
 
 def test_a_study_with_repeats_verifies(tmp_path):
@@ -114,14 +118,14 @@ def test_a_study_with_repeats_verifies(tmp_path):
 METHODS = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--compare", "methods"]
 
 
-def test_comparing_methods_is_a_word_for_searches_samples_and_seeds():
+def test_comparing_methods_is_a_word_for_searches_samples_and_seeds(tmp_path):
     asked = plan_from(command.main.parser().options(METHODS))[0]
-    spelt = [*METHODS[:-2], "--search-repeats", "4", "--samples", "4", "--seeds", "2"]
+    spelt = [*METHODS[:-2], *with_lines(tmp_path, "search_repeats = 4"), "--samples", "4", "--seeds", "2"]
     assert asked == plan_from(command.main.parser().options(spelt))[0]
 
 
 def test_numbers_that_are_given_stand_over_those_of_comparing_methods():
-    asked = plan_from(command.main.parser().options([*METHODS, "--samples", "9", "--search-repeats", "5"]))[0]
+    asked = plan_from(command.main.parser().options([*METHODS[:-1], "methods:5", "--samples", "9"]))[0]
     assert (asked.samples, asked.search_repeats, asked.seeds) == (9, 5, 2)
 
 
@@ -155,10 +159,6 @@ def test_a_dry_run_says_what_repeated_searches_cost(tmp_path, capsys):
     [
         (["--seeds", "1"], "--seeds is 1; allowed with --compare methods: 2 or more"),
         (["--samples", "0"], "--samples is 0; allowed with --compare methods: 1 or more"),
-        (
-            ["--search-repeats", "1"],
-            "--search-repeats is 1; allowed with --compare methods: 2 or more",
-        ),
         (["--method", "albert"], "--compare methods needs two methods, but the study has only albert"),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import pytest
 from helpers.departures import join_departures
 from helpers.launched_studies import mini_plan
+from helpers.plan_files import with_lines
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -368,9 +369,10 @@ def test_the_settings_of_a_profile_are_named_as_the_profile_s():
     assert "by hand" not in join_departures(resolved_from(*asked).departures["protocol"])
 
 
-def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(capsys):
-    assert launch.main(["--task", "rte", "--tokenizer", "/nowhere", "--dry-run"]) == 2
-    assert "tokenizer '/nowhere' is not a folder" in capsys.readouterr().err
+def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(tmp_path, capsys):
+    lines = with_lines(tmp_path, 'tokenizer = "/nowhere"')
+    assert launch.main(["--task", "rte", *lines, "--dry-run"]) == 2
+    assert f"--plan {lines[1]}: tokenizer: tokenizer '/nowhere' is not a folder" in capsys.readouterr().err
 
 
 def test_protocol_has_marked_fields_of_plan():

@@ -303,7 +303,7 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
             'samples = "none"',
             "plan.toml: sampler tpe needs --samples; only the sampler grid has a default number of trials",
         ),
-        ("search_repeats = 2\nseeds = 9000", "plan.toml: seeds is 9000; allowed with --search-repeats: at most 100"),
+        ("search_repeats = 2\nseeds = 9000", "plan.toml: seeds is 9000; allowed with repeated searches: at most 100"),
         ("set = 3", "plan.toml: set is 3; allowed: a table"),
         ("epochs = 3", "; fields of methods belong in [set]: epochs = ..."),
     ],

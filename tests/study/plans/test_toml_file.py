@@ -1,12 +1,18 @@
 """A plan as a file: pytest tests/study/plans/test_toml_file.py"""
 
+import json
+
 import pytest
+from helpers.launched_studies import launched_study, mini_plan
+from helpers.plan_files import with_lines
+from msgspec.structs import replace
 
 from study import launch
-from study.facts.plan_file import format_plan, read_toml
+from study.facts.plan_file import format_plan, read_toml, require_plan
 from study.launching import options as launch_options
 from study.plans import profiles
 from study.plans.plan import Plan
+from trainables.configuration.schema import from_plain
 
 
 def plan_from(*arguments: str) -> Plan:
@@ -25,8 +31,7 @@ def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
     "arguments",
     [
         ["--method", "palbert:a,albert", "--task", "rte,mnli", "--set", "batch_size=8", "--start-from", "rte=mnli"],
-        ["--early-stopping", "none", "--baseline", "albert", "--search-repeats", "2", "--epochs", "3"],
-        ["--task", "mnli", "--search-precision", "bfloat16"],
+        ["--early-stopping", "none", "--baseline", "albert", "--compare", "methods:2", "--epochs", "3"],
     ],
 )
 def test_requests_round_trip_and_launch(tmp_path, arguments):
@@ -34,6 +39,48 @@ def test_requests_round_trip_and_launch(tmp_path, arguments):
     path = tmp_path / "plan.toml"
     path.write_text(format_plan(asked))
     assert read_toml(path) == asked == plan_from("--plan", str(path))
+
+
+MOVED = {
+    "tokenizer": ("albert/albert-base-v2", 'tokenizer = "albert/albert-base-v2"'),
+    "search_precision": ("bfloat16", 'search_precision = "bfloat16"'),
+    "search_repeats": ("3", "search_repeats = 3"),
+    "test_across": ("backbones", 'test_across = "backbones"'),
+}
+
+
+@pytest.mark.parametrize("field", MOVED)
+def test_the_option_of_a_field_that_only_the_file_sets_names_its_line(tmp_path, capsys, field):
+    value, line = MOVED[field]
+    flag = f"--{field.replace('_', '-')}"
+    assert launch.main(["--task", "rte", flag, value, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert f"; {flag} is a line of the --plan file now: {line}; see --help" in said and said.count("\n") == 1
+    asked = plan_from("--profile", "mini", *with_lines(tmp_path, line))
+    assert asked == replace(profiles.load("mini"), **{field: int(value) if value.isdecimal() else value})
+
+
+def test_a_file_without_profile_is_laid_over_that_of_the_command(tmp_path):
+    lines = with_lines(tmp_path, "seeds = 3")
+    assert plan_from("--profile", "paper", *lines) == replace(profiles.load("paper"), seeds=3)
+    assert plan_from(*lines).profile == plan_from().profile
+
+
+def test_a_file_is_laid_over_the_continued_study(tmp_path, capsys):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",)))
+    lines = with_lines(tmp_path, 'test_across = "backbones"', "seeds = 9")
+    assert launch.main(["--continue", str(folder), *lines, "--dry-run", "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)["plan"]["asked"]
+    had = require_plan(folder).plan.asked
+    assert from_plain(Plan, asked, where="") == replace(had, test_across="backbones", seeds=9)
+
+
+@pytest.mark.parametrize("also", ["--profile", "--continue"])
+def test_a_file_of_another_profile_is_refused(tmp_path, capsys, also):
+    place = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",))) if "c" in also else "mini"
+    assert launch.main([also, str(place), *with_lines(tmp_path, 'profile = "small"'), "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert f"profile is small, but {also} {place} means mini; leave one of them out" in said and said.count("\n") == 1
 
 
 def test_options_are_laid_over_the_file(tmp_path):
