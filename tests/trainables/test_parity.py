@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from helpers import plain_sharebert
 from helpers.places import CASES
 from helpers.plain_ponder import write_case
 from helpers.plain_pretraining import write_lamb_case, write_nystrom_case
+from helpers.record_case import RECORDERS
 from helpers.reference_cases import compare_case, different_quantities
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -25,9 +27,10 @@ pytestmark = pytest.mark.slow
 RECORDED = sorted(path.parent for path in CASES.glob("*/case.json"))
 
 
-def test_readme_gives_the_origin_of_each_recorded_case() -> None:
-    text = (CASES / "README.md").read_text()
-    assert len(RECORDED) == 5 and all(f"`{folder.name}`" in text for folder in RECORDED)
+def test_readme_names_commit_of_each_recorded_case_and_helper_makes_it() -> None:
+    rows = re.findall(r"^\| (`.*`) \| [\w-]+/[\w-]+ at [0-9a-f]{7}", (CASES / "README.md").read_text(), re.M)
+    recorded = {folder.name for folder in RECORDED} | {*json.loads((CASES / "released_exits.json").read_text())}
+    assert recorded == set(RECORDERS) == set(re.findall(r"\w+", " ".join(rows)))
 
 
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)

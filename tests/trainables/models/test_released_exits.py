@@ -1,22 +1,21 @@
 """BERxiT and DeeBERT against their released code: pytest tests/trainables/models/test_released_exits.py
 
-`released_exits.json` has numbers alone: what castorini/berxit at 1fb2162 and castorini/DeeBERT at 563eac1 compute with
-the weights of `made_weight`, one example at a time where examples leave. Their last layer has one more pooler, for the
-exit head alone; there it has the weights of the model's own, and the two gradients are added.
+`tests/cases/released_exits.json` has numbers alone: what castorini/berxit at 1fb2162 and castorini/DeeBERT at 563eac1
+compute with the weights of `make_weight`, one example at a time where examples leave. Their last layer has one more
+pooler, for the exit head alone; there it has the weights of the model's own, and the two gradients are added.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers.configurations import values_of
-from torch import Tensor
+from helpers.places import CASES
+from helpers.record_case import make_weight
 from transformers import BertConfig, BertModel
 
 import trainables
@@ -26,16 +25,9 @@ from trainables.models.answer_rules import Entropy
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import LearnedExit, apply_exit
 
-CASES = json.loads(Path(__file__).with_name("released_exits.json").read_text())
+RELEASED = json.loads((CASES / "released_exits.json").read_text())
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 BERXIT = pytest.mark.parametrize("name", ["berxit_classes", "berxit_scores"])
-
-
-def made_weight(name: str, shape: torch.Size) -> Tensor:
-    """The numbers of a parameter, from its name and shape alone."""
-    phase, scale = zlib.crc32(name.encode()) % 1000, 2.0 if name.startswith("classifiers") else 0.5
-    values = torch.sin(torch.arange(1, math.prod(shape) + 1, dtype=torch.float64) * 1.7 + phase)
-    return (values * (scale if len(shape) > 1 else 0.2)).reshape(shape).float() + ("LayerNorm.weight" in name)
 
 
 def model_of(case: dict[str, Any]) -> EarlyExitModel:
@@ -45,7 +37,7 @@ def model_of(case: dict[str, Any]) -> EarlyExitModel:
     model = trainables.load(method).build(config, encoder, task)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(made_weight(name, parameter.shape))
+            parameter.copy_(make_weight(name, parameter.shape))
     return model
 
 
@@ -74,7 +66,7 @@ def check_exits(model: EarlyExitModel, batch: Batch, rules: dict[str, Any], expe
 
 @BERXIT
 def test_berxit_has_the_released_losses_and_gradients_in_turn(name: str) -> None:
-    case = CASES[name]
+    case = RELEASED[name]
     model = model_of(case)
     for turn in ("even", "odd", "even"):
         check_loss_and_gradients(model, batch_of(case), case["expected"][turn])
@@ -83,7 +75,7 @@ def test_berxit_has_the_released_losses_and_gradients_in_turn(name: str) -> None
 
 @BERXIT
 def test_berxit_leaves_where_the_released_code_does(name: str) -> None:
-    case = CASES[name]
+    case = RELEASED[name]
     model = model_of(case).eval()
     uncertainties = model.all_exits(batch_of(case)).uncertainties
     torch.testing.assert_close(uncertainties, torch.tensor(case["expected"]["uncertainties"]), **TOLERANCE)
@@ -92,7 +84,7 @@ def test_berxit_leaves_where_the_released_code_does(name: str) -> None:
 
 
 def test_deebert_matches_released_loss_gradients_and_exits() -> None:
-    case = CASES["deebert_classes"]
+    case = RELEASED["deebert_classes"]
     model, nats = model_of(case), math.log(case["num_labels"])
     check_loss_and_gradients(model, batch_of(case), case["expected"]["highways"])
     rules = {setting: Entropy(float(setting) / nats) for setting in case["expected"]["exits"]}
