@@ -21,7 +21,7 @@ import pandas as pd
 
 from analysis.layouts.certainty_tables import with_baseline, without_baseline
 from analysis.layouts.evidence import format_mean
-from analysis.layouts.rendering import render
+from analysis.layouts.rendering import FORMATS, render
 from analysis.layouts.table import Entry, Line, Table
 from analysis.statistics.comparisons import compare
 from analysis.statistics.samples import Place, Sample, resample
@@ -241,7 +241,7 @@ def run(options: Options) -> int:
     print(format_markdown("\n".join(render(table, "md") for table in tables), sys.stdout), end="")
     if options.out is not None:
         make_writable(options.out)
-        for name, text in (file for table in tables for file in table_files(table).items()):
+        for name, text in (file for table in tables for file in table_files(table, FORMATS).items()):
             write_text(Path(options.out) / name, text)
     return 0
 

@@ -1,6 +1,6 @@
 """Rewrite the tables of one or more studies.
 
-python -m analysis.tables runs/NAME ... [--out FOLDER] [--format md|csv|tex|html] [--strict]
+python -m analysis.tables runs/NAME ... [--out FOLDER] [--format md,csv,tex,html] [--strict]
 python -m analysis.tables runs/NAME --rows palbert,albert --tasks rte --names palbert="PALBERT (ours)" --format tex
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +16,7 @@ from typing import Annotated, Literal
 from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables
 from analysis.layouts.answer import answer
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.rendering import FORMATS, Format, json_text, render
+from analysis.layouts.rendering import FORMATS, STANDARD_FORMATS, Format, json_text, render
 from analysis.layouts.table import Table, select
 from analysis.studies.load import Study, load_studies
 from analysis.written_by import version
@@ -68,8 +69,13 @@ def tabulate(evidence: Evidence) -> list[Table]:
     return [*tables, checklist.checklist_table(evidence, [table.name for table in tables])]
 
 
-def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> list[Table]:
-    """Write all tables to `out`, in all formats and as JSON. Return the tables, the dev table first.
+def write_tables(
+    folders: list[Path], out: Path, *, formats: Sequence[Format] = (), strict: bool = False, separate: bool = False
+) -> list[Table]:
+    """Write all tables to `out`, as Markdown, CSV and JSON. Return the tables, the dev table first.
+
+    Args:
+        formats: further formats.
 
     Raises:
         ValueError: a folder has no study, the protocols differ, `out` cannot be written, or `strict` is true and a
@@ -80,7 +86,7 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separa
     tables = make_tables(studies, separate=separate)
     if strict:
         _require_complete(tables[0])
-    write_files(tables, out)
+    write_files(tables, out, formats)
     return tables
 
 
@@ -89,23 +95,24 @@ def _require_complete(dev: Table) -> None:
         raise IncompleteTablesError("--strict: " + "; ".join(incomplete))
 
 
-def write_files(tables: list[Table], out: Path) -> None:
-    """Write these tables to `out`, and delete the files of all other tables there."""
+def write_files(tables: list[Table], out: Path, formats: Sequence[Format] = ()) -> None:
+    """Write these tables to `out`, and delete the files of all other tables and formats there."""
     make_writable(str(out))
-    texts = {out / name: text for name, text in render_files(tables).items()}
+    texts = {out / name: text for name, text in render_files(tables, formats).items()}
     known = (out / f"{name}.{ending}" for name in (*TABLES, *WITHDRAWN) for ending in (*FORMATS, "json"))
     atomic_files.write_files(texts, remove=[path for path in known if path not in texts and not path.is_dir()])
 
 
-def render_files(tables: list[Table]) -> dict[str, bytes]:
+def render_files(tables: list[Table], formats: Collection[Format] = ()) -> dict[str, bytes]:
     """Render all tables, and a file with the version of this package; return name of the file -> content."""
-    files = {name: text.encode() for table in tables for name, text in table_files(table).items()}
+    files = {name: text.encode() for table in tables for name, text in table_files(table, formats).items()}
     return files | {WRITTEN_BY: json.dumps({"version": version()}).encode() + b"\n"}
 
 
-def table_files(table: Table) -> dict[str, str]:
-    """Render a table in all formats; return name of the file -> text."""
-    files = {f"{table.name}.{ending}": render(table, ending) for ending in FORMATS}
+def table_files(table: Table, formats: Collection[Format] = ()) -> dict[str, str]:
+    """Render a table as Markdown, CSV, JSON and in `formats`; return name of the file -> text."""
+    wanted = [ending for ending in FORMATS if ending in STANDARD_FORMATS or ending in formats]
+    files = {f"{table.name}.{ending}": render(table, ending) for ending in wanted}
     files[f"{table.name}.json"] = json_text(table)
     return files | ({ANSWER: table.answer} if table.answer else {})
 
@@ -113,18 +120,18 @@ def table_files(table: Table) -> dict[str, str]:
 _CUT = "print the dev table with only these {} (separated by commas; repeatable), without notes; no file is written"
 
 
+_FORMAT = (
+    "write all tables also in these formats, and print the dev table in the first of them; default: write md and csv, "
+    "and print the scores and a summary"
+)
+
+
 class Options(Typed, frozen=True, kw_only=True):
     """Arguments of `python -m analysis.tables`."""
 
     studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
     out: Annotated[str | None, option("folder for the files; default: the study's tables/", "FOLDER")] = None
-    format: Annotated[
-        Format | None,
-        option(
-            "print the dev table in this format; by default, print the scores and a summary",
-            "|".join(FORMATS),
-        ),
-    ] = None
+    format: Annotated[str | None, option(_FORMAT, ",".join(FORMATS))] = None
     strict: Annotated[bool, option("fail if a cell has missing or extra seeds, or an unfinished search")] = False
     separate: Annotated[bool, option("give each study its own rows, one per method")] = False
     rows: Annotated[list[str], option(_CUT.format("rows"), "NAME")] = []
@@ -143,12 +150,28 @@ def run(options: Options) -> int:
         return 1
 
 
+def _read_formats(options: Options) -> list[Format]:
+    """Read the names of formats in --format; [] if it is not given.
+
+    Raises:
+        ValueError: if a name is unknown.
+    """
+    names: dict[str, Format] = {name: name for name in FORMATS}
+    texts = [] if options.format is None else options.format.split(",")
+    if unknown := [text for text in texts if text not in names]:
+        raise ValueError(f"--format is {unknown[0]!r}; allowed: {', '.join(FORMATS)}, or several with commas")
+    return [names[text] for text in texts]
+
+
 def _print_cut(options: Options) -> int:
     """Print the dev table with the chosen rows and columns, without writing files."""
     if options.out is not None:
         raise ValueError(
             f"--out {options.out}: a table of chosen rows or columns is only printed; instead of --out, use > FILE"
         )
+    formats = _read_formats(options)
+    if len(formats) > 1:
+        raise ValueError(f"--format is {options.format}; allowed for a table that is only printed: one format")
     dev = paper_tables.dev_table(gather(load_studies(list(map(Path, options.studies))), separate=options.separate))
     if options.strict:
         _require_complete(dev)
@@ -157,7 +180,7 @@ def _print_cut(options: Options) -> int:
     for text in options.names:
         add_once(names, *read_pair("--names", text, "ROW=NAME"), "--names")
     table = select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
-    print(render(table, options.format or "md"), end="")
+    print(render(table, formats[0] if formats else "md"), end="")
     return 0
 
 
@@ -166,13 +189,14 @@ def _write(options: Options) -> int:
     if options.out is None and len(folders) > 1:
         raise ValueError("--out is needed for the tables of several studies")
     out = Path(options.out) if options.out else folders[0] / "tables"
-    dev, *_ = write_tables(folders, out, strict=options.strict, separate=options.separate)
-    if options.format is None:
+    formats = _read_formats(options)
+    dev, *_ = write_tables(folders, out, formats=formats, strict=options.strict, separate=options.separate)
+    if not formats:
         print(format_markdown((out / ANSWER).read_text(), sys.stdout), end="")
         print(f"\nThe protocol, notes and published numbers are in {out / 'dev.md'}.")
         return 0
-    text = render(dev, options.format)
-    print(format_markdown(text, sys.stdout) if options.format == "md" else text, end="")
+    text = render(dev, formats[0])
+    print(format_markdown(text, sys.stdout) if formats[0] == "md" else text, end="")
     return 0
 
 

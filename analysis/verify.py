@@ -26,6 +26,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from analysis.layouts.evidence import gather
+from analysis.layouts.rendering import FORMATS
 from analysis.layouts.table import Table
 from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
@@ -332,8 +333,13 @@ def _message(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def compare_tables(out: Path, make: Callable[[], list[Table]], *, made_by: str) -> list[str]:
-    """Find files of tables that are missing, superfluous, or different from the tables that `make` returns."""
-    return _compare_files("the tables", out, _read_files(out, "*"), lambda: render_files(make()), made_by=made_by)
+    """Find files of tables that are missing, superfluous, or different from the tables that `make` returns.
+
+    Formats that `analysis.tables --format` adds are compared if some file has them.
+    """
+    there = _read_files(out, "*")
+    formats = [ending for ending in FORMATS if any(name.endswith(f".{ending}") for name in there)]
+    return _compare_files("the tables", out, there, lambda: render_files(make(), formats), made_by=made_by)
 
 
 def _read_files(folder: Path, *patterns: str) -> dict[str, bytes]:

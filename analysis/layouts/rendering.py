@@ -18,6 +18,7 @@ from analysis.layouts.table import GAP, MARKS, Block, Entry, Line, Table
 
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+STANDARD_FORMATS: tuple[Format, ...] = ("md", "csv")  # besides JSON; files in the other formats are made on request
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!inf\b|[\d.]|$)")  # the beginning of a text that spreadsheets run as a formula
 NOTES_SHOWN = 3  # in HTML; a longer list is folded
 

@@ -49,7 +49,8 @@ def test_unwritable_folder_is_refused_before_computing(module, tmp_path, capsys,
 
 def test_a_wrong_argument_is_one_line_with_the_menu(capsys):
     assert tables.main(["runs/one", "--format", "pdf"]) == 2
-    assert capsys.readouterr() == ("", "analysis.tables: --format is 'pdf'; allowed: csv, html, md, tex\n")
+    allowed = "md, csv, tex, html, or several with commas"
+    assert capsys.readouterr() == ("", f"analysis.tables: --format is 'pdf'; allowed: {allowed}\n")
 
 
 def test_an_unknown_argument_is_one_line_that_points_to_the_help(capsys):

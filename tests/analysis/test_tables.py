@@ -14,6 +14,7 @@ from analysis import load
 from analysis.layouts.published_numbers import read_published_rows
 from analysis.studies.load import load_study
 from analysis.tables import main, write_tables
+from analysis.verify import verify
 from study.facts.record import Record
 from study.plans.plan import EarlyStopping
 
@@ -221,7 +222,31 @@ def test_regenerating_gives_the_same_bytes(tmp_path):
     write_tables([study], tmp_path / "two")
     first, second = ({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("one", "two"))
     assert first == second
-    assert {"dev.md", "dev.csv", "dev.tex", "dev.html", "dev.json"} <= first.keys()
+    assert {"dev.md", "dev.csv", "dev.json"} <= first.keys()
+
+
+def test_latex_and_html_are_written_on_request(tmp_path):
+    study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES))
+    endings = {".md", ".csv", ".json"}
+    for formats, more in (("tex,html", {".tex", ".html"}), ("md,tex", {".tex"}), ("csv", set())):
+        assert main([str(study), "--format", formats]) == 0
+        assert {path.suffix for path in (study / "tables").iterdir()} == endings | more, formats
+        assert verify(study) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "tex,pdf"], "--format is 'pdf'; allowed: md, csv, tex, html, or several with commas"),
+        (["--format", "tex,"], "--format is ''; allowed: md, csv, tex, html, or several with commas"),
+        (["--format", "md,tex", "--tasks", "rte"], "--format is md,tex; allowed for a table that is only printed: one"),
+    ],
+)
+def test_formats_that_are_not_allowed_are_refused(tmp_path, capsys, options, message):
+    study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES))
+    assert main([str(study), *options]) == 2
+    assert capsys.readouterr().err.startswith(f"analysis.tables: {message}")
+    assert not (study / "tables").exists()
 
 
 @pytest.mark.slow
