@@ -305,7 +305,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None, li
 def _list_choices(record: Record, folder: Path, choice: ModelChoice) -> list[str]:
     """List what was chosen by scores on the dev rows that also give the guarantee: "epoch", "seed"."""
     plan = require_plan(folder).plan
-    arm = next(arm for arm in compute_progress(plan, read_facts(folder)).arms if arm.arm.name == record.arm)
+    arm = next(arm for arm in compute_progress(plan, read_facts(folder)).arms if arm.name == record.arm)
     is_best_epoch = record.config.get("select") != "last" and int(record.config.get("epochs") or 0) > 1
     return [
         *["epoch"] * (is_best_epoch and plan.protocol.selection == "dev"),
@@ -363,7 +363,7 @@ def list_best_records(progress: StudyProgress) -> list[Record]:
     Raises:
         ValueError: if no confirm trial is completed.
     """
-    records = [record for arm in progress.arms if not arm.arm.repeat and (record := arm.best_confirmed)]
+    records = [record for arm in progress.arms if not arm.planned.repeat and (record := arm.best_confirmed)]
     if not records:
         raise ValueError("the study has no completed confirm trial yet")
     return records

@@ -119,9 +119,9 @@ def format_optuna_journal(progress: StudyProgress) -> bytes:
     for arm in progress.arms:
         if not arm.facts.trials:
             continue
-        study = optuna.create_study(storage=storage, study_name=arm.arm.name, direction="maximize")
+        study = optuna.create_study(storage=storage, study_name=arm.name, direction="maximize")
         for record in arm.facts.searched:
-            study.add_trial(_build_optuna_trial(arm.arm, progress.facts.trials[record.key], record))
+            study.add_trial(_build_optuna_trial(arm.planned, progress.facts.trials[record.key], record))
     logs = ({**log, "worker_id": "study"} for log in lines.logs)  # Optuna's worker ids are random
     return b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
 

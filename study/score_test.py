@@ -118,7 +118,7 @@ def _find_label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
 
 def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Record]:
     """List the task's confirm trials, with the current addresses of their models. Repeated searches are left out."""
-    arms = [arm for arm in progress.arms if arm.arm.task == task and not arm.arm.repeat]
+    arms = [arm for arm in progress.arms if arm.planned.task == task and not arm.planned.repeat]
     return [with_current_model_address(record, folder) for arm in arms for record in arm.confirmed]
 
 

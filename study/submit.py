@@ -172,7 +172,7 @@ def list_seeds(progress: StudyProgress, method: str | None) -> list[int]:
 
 def _list_confirmed(progress: StudyProgress, method: str) -> list[Record]:
     """List the method's completed confirm trials. Arms that repeat a search are left out."""
-    arms = [arm for arm in progress.arms if arm.arm.method == method and not arm.arm.repeat]
+    arms = [arm for arm in progress.arms if arm.planned.method == method and not arm.planned.repeat]
     return [record for arm in arms for record in arm.confirmed]
 
 

@@ -37,10 +37,10 @@ def as_toml(progress: StudyProgress) -> str:
     asked = progress.plan.asked
     settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
     for arm in list_decided(progress):
-        settings |= {f"{arm.arm.name}:{name}": value for name, value in searched_values(arm).items()}
+        settings |= {f"{arm.name}:{name}": value for name, value in searched_values(arm).items()}
     unset = {"search_only": UNSET, "search_precision": UNSET, "first": UNSET}
     plan = replace(asked, samples=0, search_repeats=1, settings=settings, **unset)
-    undecided = [arm.arm.name for arm in progress.arms if arm.arm.space and not arm.arm.repeat and not arm.winner]
+    undecided = [arm.name for arm in progress.arms if arm.planned.space and not arm.planned.repeat and not arm.winner]
     lines = [
         "These are the winners of a study. `study.launch --plan` repeats them without a search.",
         *as_text(progress).splitlines(),
@@ -53,9 +53,9 @@ def as_json(progress: StudyProgress) -> str:
     """Format a JSON list of arms, with their searched values, fixed values and scores in [-1, 1]."""
     arms = [
         {
-            "arm": arm.arm.name,
+            "arm": arm.name,
             "searched": searched_values(arm),
-            "fixed": arm.arm.fixed,
+            "fixed": arm.planned.fixed,
             "selection_score": _best_trial(arm).selection_score,
             "scores": {record.seed: record.score for record in arm.confirmed},
             "median": arm.median,
@@ -70,7 +70,7 @@ def as_text(progress: StudyProgress) -> str:
 
     The values come first: `palbert/rte: learning_rate 2.1e-05, beta 0.31`.
     """
-    return "".join(f"{arm.arm.name}: {_format_values(arm)} ({_format_scores(arm)})\n" for arm in list_decided(progress))
+    return "".join(f"{arm.name}: {_format_values(arm)} ({_format_scores(arm)})\n" for arm in list_decided(progress))
 
 
 def _format_values(arm: ArmProgress) -> str:

@@ -52,13 +52,13 @@ class GpuBudget:
         """
         if self._limit == math.inf or self._can_start_any:
             return []
-        return [arm.arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
+        return [arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
 
     def list_confirms_to_close(self) -> list[str]:
         """List the arms that cannot start their missing confirm trials for lack of GPU time."""
         if self._limit == math.inf or self._progress.facts.under_way or self._can_start_any:
             return []
-        return [arm.arm.name for arm in self._startable if arm.missing_seeds]
+        return [arm.name for arm in self._startable if arm.missing_seeds]
 
     def sort_by_turn(self) -> Sequence[ArmProgress]:
         """Return the arms in the order in which they may start trials.
@@ -73,8 +73,8 @@ class GpuBudget:
         if self._limit != math.inf:
             return sorted(arms, key=lambda arm: (_part_searched(arm), self._length(arm)))
         by_length = sorted(arms, key=self._length, reverse=True)
-        turns = {arm.arm.name: turn + (0 if arm.search_trials_to_start else 1.5) for turn, arm in enumerate(by_length)}
-        return sorted(by_length, key=lambda arm: turns[arm.arm.name])
+        turns = {arm.name: turn + (0 if arm.search_trials_to_start else 1.5) for turn, arm in enumerate(by_length)}
+        return sorted(by_length, key=lambda arm: turns[arm.name])
 
     # ---- amounts used and set aside
 
@@ -120,7 +120,7 @@ class GpuBudget:
         The time covers all confirm trials still to start. If the arm has not begun its search, the time also covers a
         part of the search: the smallest part that any other arm has started, but at least one trial.
         """
-        wanted = max(1, math.ceil(self._least_part_searched * arm.arm.samples)) if arm.search_trials_to_start else 0
+        wanted = max(1, math.ceil(self._least_part_searched * arm.planned.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
         return search + _MARGIN * arm.confirm_trials_to_start * self._confirm_cost(arm)
 
@@ -177,7 +177,7 @@ class GpuBudget:
         if arm.facts.dearest is not None:
             return arm.facts.dearest
         if arm.facts.epochs:
-            return arm.facts.gpu_seconds / arm.facts.epochs * arm.arm.epochs
+            return arm.facts.gpu_seconds / arm.facts.epochs * arm.planned.epochs
         return (self._pace or 0.0) * self._length(arm)
 
     def _confirm_cost(self, arm: ArmProgress) -> float:
@@ -190,7 +190,7 @@ class GpuBudget:
 
     def _length(self, arm: ArmProgress) -> int:
         """Count the training examples in all epochs of a trial."""
-        return self._progress.count_examples_per_epoch(arm) * arm.arm.epochs
+        return self._progress.count_examples_per_epoch(arm) * arm.planned.epochs
 
     @cached_property
     def _pace(self) -> float | None:
@@ -200,4 +200,4 @@ class GpuBudget:
 
 def _part_searched(arm: ArmProgress) -> float:
     """Compute the fraction of the arm's search trials that have started."""
-    return len(arm.facts.search) / max(1, arm.arm.samples)
+    return len(arm.facts.search) / max(1, arm.planned.samples)

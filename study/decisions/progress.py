@@ -19,11 +19,12 @@ from trainables.data.tasks import TASKS
 
 
 class ArmProgress:
-    """The progress of one arm (a method on a task)."""
+    """The progress of one arm (a method on a task): its recorded state, compared with a plan that may be newer."""
 
-    def __init__(self, arm: Arm, facts: ArmFacts, *, max_gpu_hours: float | None):
-        """Take an arm and its recorded state; `max_gpu_hours` is the launch's limit, None without a limit."""
-        self.arm = arm
+    def __init__(self, planned: Arm, facts: ArmFacts, *, max_gpu_hours: float | None):
+        """Take the planned arm and its recorded state; `max_gpu_hours` is the launch's limit, None without a limit."""
+        self.name = planned.name
+        self.planned = planned
         self.facts = facts
         self._limit = math.inf if max_gpu_hours is None else max_gpu_hours
         self._winner: Winner | None = None
@@ -32,8 +33,8 @@ class ArmProgress:
     @property
     def winner(self) -> Winner | None:
         """The configuration for the confirm trials; None if no trial of the arm's search has completed."""
-        if self._winner_of != len(self.facts.records) or not self.arm.space:
-            self._winner = choose_winner(self.arm, self.facts.records, start=self.facts.start_key)
+        if self._winner_of != len(self.facts.records) or not self.planned.space:
+            self._winner = choose_winner(self.planned, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
         return self._winner
 
@@ -45,7 +46,7 @@ class ArmProgress:
     @property
     def search_trials_to_start(self) -> int:
         """The number of search trials still to start; 0 if the search was ended early."""
-        return 0 if self.is_search_closed else max(0, self.arm.samples - len(self.facts.search))
+        return 0 if self.is_search_closed else max(0, self.planned.samples - len(self.facts.search))
 
     @property
     def is_search_over(self) -> bool:
@@ -68,12 +69,12 @@ class ArmProgress:
         if not self.is_search_over or is_closed or self.winner is None:
             return []
         present = {trial.seed for trial in self.confirm_trials}
-        return [seed for seed in self.arm.seeds if seed not in present]
+        return [seed for seed in self.planned.seeds if seed not in present]
 
     @property
     def confirm_trials_to_start(self) -> int:
         """The number of confirm trials still to start. None starts before the arm's search is over."""
-        return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
+        return len(self.missing_seeds) if self.is_search_over else len(self.planned.seeds)
 
     @property
     def confirmed(self) -> list[Record]:
@@ -102,10 +103,10 @@ class ArmProgress:
             return "not begun"
         if not self.is_search_over:
             ended = sum(1 for trial in self.facts.search if trial.ended)
-            return f"{ended} of {self.arm.samples} search trials ended"
+            return f"{ended} of {self.planned.samples} search trials ended"
         if self.winner is None:
             return "no search trial completed"
-        done, wanted = len(self.confirmed), len(self.arm.seeds)
+        done, wanted = len(self.confirmed), len(self.planned.seeds)
         dropped = sum(1 for trial in self.confirm_trials if trial.record and trial.record.status == "dropped")
         if done >= wanted:
             return ""
@@ -132,8 +133,8 @@ class StudyProgress:
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
         self.arms = [ArmProgress(arm, facts.arms[arm.name], max_gpu_hours=max_gpu_hours) for arm in plan.arms]
-        self._by_name = {arm.arm.name: arm for arm in self.arms}
-        self.launched = [arm for arm in self.arms if launched is None or arm.arm.name in launched]
+        self._by_name = {arm.name: arm for arm in self.arms}
+        self.launched = [arm for arm in self.arms if launched is None or arm.name in launched]
 
     def arm(self, name: str) -> ArmProgress:
         """Return the progress of the arm with this name; KeyError if the plan has no such arm."""
@@ -167,7 +168,7 @@ class StudyProgress:
     @property
     def under_way(self) -> dict[str, TrialFacts]:
         """The unfinished trials of this launch's arms, by key."""
-        others = {arm.arm.name for arm in self.arms} - {arm.arm.name for arm in self.launched}
+        others = {arm.name for arm in self.arms} - {arm.name for arm in self.launched}
         return {key: trial for key, trial in self.facts.under_way.items() if trial.started.arm not in others}
 
     @property
@@ -185,11 +186,11 @@ class StudyProgress:
     @property
     def missing(self) -> dict[str, str]:
         """The results that each incomplete arm lacks, by the arm's name."""
-        return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
+        return {arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def count_examples_per_epoch(self, arm: ArmProgress) -> int:
         """Return the number of training examples per epoch, which is the same for all tasks of mini-GLUE."""
-        task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
+        task = self.plan.own_task(arm.planned.task) or TASKS[arm.planned.task]
         return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
     def compute_seconds_per_example(
@@ -205,19 +206,19 @@ class StudyProgress:
 
         This trial is the best confirm trial of another arm. Return None until the other arm has finished.
         """
-        assert arm.arm.start_from is not None
-        source = self.arm(arm.arm.start_from)
+        assert arm.planned.start_from is not None
+        source = self.arm(arm.planned.start_from)
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
         """Check if the arm's starting model exists. An arm that starts from a backbone can always start."""
-        return arm.arm.start_from is None or arm.facts.start is not None or self.find_start(arm) is not None
+        return arm.planned.start_from is None or arm.facts.start is not None or self.find_start(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
         """Check if the arm has trials to start, now or once its starting model is trained."""
         if not self.can_start(arm):
-            assert arm.arm.start_from is not None
-            return self._is_under_way(self.arm(arm.arm.start_from))
+            assert arm.planned.start_from is not None
+            return self._is_under_way(self.arm(arm.planned.start_from))
         return bool(arm.search_trials_to_start or (arm.is_search_over and arm.missing_seeds))
 
     def _is_under_way(self, arm: ArmProgress) -> bool:

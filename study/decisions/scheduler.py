@@ -130,7 +130,7 @@ class Scheduler:
 
     def find_reopenable(self, *, asked: bool) -> dict[str, Reopening]:
         """Find the failed trials that should run again, and map each key to the reason; see `reopen_failed`."""
-        launched = {arm.arm.name for arm in self.progress.launched}
+        launched = {arm.name for arm in self.progress.launched}
         failures = [record for record in self.progress.failures if record.arm in launched]
         reasons = {record.key: "asked" if asked else find_change(record, self.provenance) for record in failures}
         return {key: reason for key, reason in reasons.items() if reason}
@@ -317,11 +317,11 @@ class Scheduler:
         if arm.search_trials_to_start:
             if not budget.allows(arm, "search"):
                 return None
-            point = self._proposals[arm.arm.name].next(arm.facts)
+            point = self._proposals[arm.name].next(arm.facts)
             if point is not None:
-                config = arm.arm.make_search_configuration(point)
-                return self._start(arm, "search", config, derive_search_seed(arm.arm.name, len(arm.facts.search)))
-            closed = SearchClosed(time=self._journal.now(), arms=[arm.arm.name], max_gpu_hours=None)
+                config = arm.planned.make_search_configuration(point)
+                return self._start(arm, "search", config, derive_search_seed(arm.name, len(arm.facts.search)))
+            closed = SearchClosed(time=self._journal.now(), arms=[arm.name], max_gpu_hours=None)
             self._journal.append(closed)
         if arm.missing_seeds and budget.allows(arm, "confirm"):
             assert arm.winner is not None
@@ -329,22 +329,22 @@ class Scheduler:
         return None
 
     def _start(self, arm: ArmProgress, phase: Phase, config: Configuration, seed: int) -> TrialFacts:
-        if arm.arm.start_from is not None and arm.facts.start is None:
+        if arm.planned.start_from is not None and arm.facts.start is None:
             source = self.progress.find_start(arm)
             assert source is not None and source.model is not None
-            chosen = StartChosen(time=self._journal.now(), arm=arm.arm.name, key=source.key, model=source.model)
+            chosen = StartChosen(time=self._journal.now(), arm=arm.name, key=source.key, model=source.model)
             self._journal.append(chosen)
         start = arm.facts.start_key
-        key = self.plan.trial_key(arm.arm, phase=phase, config=config, seed=seed, start=start)
+        key = self.plan.trial_key(arm.planned, phase=phase, config=config, seed=seed, start=start)
         self._journal.append(
             TrialStarted(
                 time=self._journal.now(),
                 key=key,
-                arm=arm.arm.name,
+                arm=arm.name,
                 phase=phase,
                 trial=len(arm.facts.phase(phase)),
                 seed=seed,
-                config={name: value for name, value in config.items() if not arm.arm.fixes(name, value)},
+                config={name: value for name, value in config.items() if not arm.planned.fixes(name, value)},
                 start=start,
             )
         )

@@ -12,13 +12,13 @@ from trainables.configuration.schema import Configuration
 
 def list_decided(progress: StudyProgress) -> list[ArmProgress]:
     """List the searched arms that have a winner. Arms that repeat a search are left out."""
-    return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
+    return [arm for arm in progress.arms if arm.planned.space and not arm.planned.repeat and arm.winner]
 
 
 def searched_values(arm: ArmProgress) -> Configuration:
     """Return the winner's values of the searched fields."""
     assert arm.winner is not None
-    return {name: arm.winner.config[name] for name in arm.arm.decided}
+    return {name: arm.winner.config[name] for name in arm.planned.decided}
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
@@ -30,7 +30,7 @@ def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
         ValueError: if the other study has no winner of the plan's methods.
     """
     won = {
-        (arm.arm.method, arm.arm.task): First(origin=f"{folder}, {arm.arm.name}", values=searched_values(arm))
+        (arm.planned.method, arm.planned.task): First(origin=f"{folder}, {arm.name}", values=searched_values(arm))
         for arm in list_decided(read_progress(folder))
     }
     firsts = dict[str, tuple[First, ...]]()

@@ -87,9 +87,9 @@ def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
     Arms that repeat the search of another arm are left out.
     """
     return [
-        arm.arm
+        arm.planned
         for arm in progress.launched
-        if not arm.arm.repeat
+        if not arm.planned.repeat
         and (arm.facts.under_way or progress.has_work(arm))
         and not _has_trained(arm, progress, code)
     ]
@@ -97,9 +97,9 @@ def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
 
 def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) -> bool:
     launches = {number for trial in arm.facts.trials for number in trial.trained_in}
-    now = code_of_method(code, arm.arm.method)
+    now = code_of_method(code, arm.planned.method)
     codes = [progress.facts.launches[number].began.code for number in launches]
-    return any(code_of_method(earlier, arm.arm.method) == now for earlier in codes)
+    return any(code_of_method(earlier, arm.planned.method) == now for earlier in codes)
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:

@@ -302,11 +302,11 @@ def estimate_space(
     """
     measured = measure_costs(progress.facts) if measured is None else measured
     unfinished = [arm for arm in progress.launched if _count_models(arm) or arm.search_trials_to_start]
-    sizes = {arm.arm.name: _find_model_bytes(arm, storage.address, measured.get(arm.arm.name)) for arm in unfinished}
+    sizes = {arm.name: _find_model_bytes(arm, storage.address, measured.get(arm.name)) for arm in unfinished}
     known = {name: size for name, size in sizes.items() if size is not None}
     if is_uri(storage.place) or not known or len(known) < len(sizes):
         return None
-    models = {arm.arm.name: _count_models(arm) for arm in unfinished}
+    models = {arm.name: _count_models(arm) for arm in unfinished}
     needed = sum(known[name] * number for name, number in models.items()) + slots * _PEAK_MODELS * max(known.values())
     address = Path(storage.address)
     place = next(folder for folder in (address, *address.parents) if folder.exists())
@@ -328,10 +328,10 @@ def _find_model_bytes(arm: ArmProgress, storage: str, measured: Measured | None)
     ]
     if sizes := [state.stat().st_size for state in states if state.exists()]:
         return max(sizes) // _STATE_MODELS
-    if arm.arm.backbone_fingerprint == "unknown":  # of a dry run without the hub
+    if arm.planned.backbone_fingerprint == "unknown":  # of a dry run without the hub
         return None
     try:
-        return estimate_model_bytes(arm.arm.pinned_backbone)
+        return estimate_model_bytes(arm.planned.pinned_backbone)
     except (ValueError, OSError):  # the hub is unreachable
         return None
 
@@ -370,7 +370,7 @@ def _estimate_by_arm(progress: StudyProgress, steps: Mapping[str, Steps]) -> dic
     if pace is None and (pace := _measure_pace_in_steps(progress, steps)) is None:
         return None
     return {
-        arm.arm.name: _estimate_epochs_left(progress, arm, steps) * _estimate_epoch_seconds(progress, arm, pace)
+        arm.name: _estimate_epochs_left(progress, arm, steps) * _estimate_epoch_seconds(progress, arm, pace)
         for arm in progress.launched
     }
 
@@ -410,8 +410,8 @@ def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Pha
     The estimate is the mean over the ended trials that did not fail. The expectation before any trial has ended
     counts as one more trial.
     """
-    samples, expected = arm.arm.samples, float(arm.arm.epochs)
+    samples, expected = arm.planned.samples, float(arm.planned.epochs)
     if phase == "search" and samples:
-        expected = expected_epochs(samples, arm.arm.epochs, progress.plan.protocol.early_stopping) / samples
+        expected = expected_epochs(samples, arm.planned.epochs, progress.plan.protocol.early_stopping) / samples
     ended = [record.epochs for record in arm.facts.records if record.phase == phase and record.status != "failed"]
     return fmean([*ended, expected])

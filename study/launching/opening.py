@@ -367,7 +367,7 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
     runs = ", ".join(arm.name for arm in study.resolved.arms if arm.name in launched)
     notes = [f"this launch runs only {runs}; it does not run {', '.join(left_out)}; to run all: {advice}"]
     progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
-    counts = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left_out}
+    counts = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).planned.seeds)) for name in left_out}
     if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in counts.items() if 0 < number < wanted]:
         notes.append(f"these arms lack seeds, but this launch does not run them: {', '.join(fewer)}")
     return notes

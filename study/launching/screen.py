@@ -68,10 +68,10 @@ def describe_missing(progress: StudyProgress) -> list[str]:
     return describe_shortfalls(
         [
             CellInWords(
-                row=arm.arm.name.replace(f"/{arm.arm.task}", "", 1),  # each repeat of a search has its own row
-                column=TASKS[arm.arm.task].title,
-                name=arm.arm.name,
-                shortfall=missing.get(arm.arm.name, ""),
+                row=arm.name.replace(f"/{arm.planned.task}", "", 1),  # each repeat of a search has its own row
+                column=TASKS[arm.planned.task].title,
+                name=arm.name,
+                shortfall=missing.get(arm.name, ""),
             )
             for arm in progress.arms
         ]
@@ -147,7 +147,7 @@ def arms_table(arms: Sequence[ArmProgress], *, width: int, under_way: str = "und
         width: width of the terminal in characters.
         under_way: heading of the column that counts unfinished trials.
     """
-    rows = [(arm.arm.name, *_format_cells(arm)) for arm in arms]
+    rows = [(arm.name, *_format_cells(arm)) for arm in arms]
     columns = ("arm", "search", "stopped", "failed", under_way, "best search", "confirm", "median")
     dispensable = ("stopped", under_way, "best search", "failed", "median")
     return build_table(columns, rows, width=width, dispensable=dispensable)
@@ -179,12 +179,12 @@ def _format_cells(arm: ArmProgress) -> list[str]:
     valid = [trial for trial in arm.facts.search if not (trial.record and trial.record.status in ("failed", "dropped"))]
     best_score = max((trial.best.row.selection_score for trial in valid if trial.best), default=None)
     return [
-        f"{len(searched)}/{arm.arm.samples}",
+        f"{len(searched)}/{arm.planned.samples}",
         _count(sum(1 for record in searched if record.status == "stopped")),
         _count(sum(1 for trial in arm.facts.trials if trial.record and trial.record.status == "failed")),
         _count(len(arm.facts.under_way)),
         points(best_score),
-        f"{len(arm.confirmed)}/{len(arm.arm.seeds)}",
+        f"{len(arm.confirmed)}/{len(arm.planned.seeds)}",
         points(arm.median),
     ]
 

@@ -94,7 +94,9 @@ class StudyRuns:
         """Build the run of the trial with this key."""
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
-        searched = [name for name in arm.arm.decided if name in trial.config]  # first, because MLflow keeps the order
+        searched = [
+            name for name in arm.planned.decided if name in trial.config
+        ]  # first, because MLflow keeps the order
         on_dev = self.plan.plan.protocol.selection == "dev"
         tags = self._build_tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
         tags |= {"phase": started.phase, "trial": str(started.trial), "mlflow.note.content": _format_error(trial)}
@@ -130,15 +132,22 @@ class StudyRuns:
         trials = arm.facts.trials
         statuses = Counter(self.status(trial) for trial in trials)
         status = self._choose_arm_status(arm, statuses)
-        tags = self._build_tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
-        tags |= {"trials": _format_counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.data}
-        tags |= {"backbone_fingerprint": arm.arm.backbone_fingerprint, "data_fingerprint": arm.arm.data_fingerprint}
+        tags = self._build_tags("arm", status, arm=name, method=arm.planned.method, task=arm.planned.task)
+        tags |= {
+            "trials": _format_counts(statuses),
+            "backbone": arm.planned.pinned_backbone,
+            "data": self.plan.plan.data,
+        }
+        tags |= {
+            "backbone_fingerprint": arm.planned.backbone_fingerprint,
+            "data_fingerprint": arm.planned.data_fingerprint,
+        }
         tags |= {"mlflow.note.content": ""}  # earlier versions wrote a score here
         if arm.winner and arm.is_search_over:
             tags |= {f"winner.{field}": str(value) for field, value in arm.winner.config.items()}
         return Run(
             key=name,
-            name=arm.arm.name.replace("/", " / "),
+            name=arm.name.replace("/", " / "),
             parent="study",
             status=status,
             started=min((to_milliseconds(trial.started.time) for trial in trials), default=None),
@@ -192,7 +201,7 @@ class StudyRuns:
     def _choose_arm_status(self, arm: ArmProgress, statuses: Counter[str]) -> str:
         if statuses["running"]:
             return "running"
-        if len(arm.confirmed) >= len(arm.arm.seeds):
+        if len(arm.confirmed) >= len(arm.planned.seeds):
             return "completed"
         has_no_winner = arm.is_search_over and arm.winner is None
         if has_no_winner or any(self.status(trial) in ("failed", "dropped") for trial in arm.confirm_trials):

@@ -317,8 +317,8 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
         ValueError: if the stored model of a trial no longer exists.
     """
     for arm in progress.arms:
-        if arm.confirmed and not arm.arm.repeat:
-            name = format_file_name(f"{folder.resolve().name}.{arm.arm.method}.{arm.arm.task}")
+        if arm.confirmed and not arm.planned.repeat:
+            name = format_file_name(f"{folder.resolve().name}.{arm.planned.method}.{arm.planned.task}")
             yield from _register_arm(tracking, name, [locate_model(record, folder) for record in arm.confirmed])
 
 

@@ -41,7 +41,7 @@ def test_each_arm_tries_its_winner_of_the_other_study_first(other):
     simulation = Simulation(plan, slots=1)
     scheduler = simulation.launch()
     for arm in scheduler.progress.arms:
-        values = won(other, arm.arm.name)
+        values = won(other, arm.name)
         first = arm.facts.search[0].config
         assert {name: first[name] for name in values} == values and len(arm.facts.search) == 3
 

@@ -76,7 +76,7 @@ def test_bar_and_time_left_always_fit(width, height, events, slots, waiting, awa
 @pytest.mark.parametrize("width", [60, 70, 200])
 def test_no_name_is_cut(width, events):
     progress = progress_of(events=events)
-    names = {f"{arm.arm.name}" for arm in progress.arms}
+    names = {f"{arm.name}" for arm in progress.arms}
     lines = lines_of(progress, width=width, height=60)
     assert names <= {line.split()[0] for line in lines if line.strip()}
 
@@ -90,7 +90,7 @@ def test_running_trials_stand_above_arms():
     assert arms - header - 1 == len(running) > 1
     trial = next(trial for trial in running if trial.last)
     (line,) = [line for line in lines[header:arms] if line.startswith(f"{trial.started.arm} {trial.phase} ")]
-    epochs = progress.arm(trial.started.arm).arm.epochs
+    epochs = progress.arm(trial.started.arm).planned.epochs
     assert f"{trial.epochs}/{epochs}" in line and f"{100 * trial.last.row.selection_score:.1f}" in line
 
 
@@ -102,7 +102,7 @@ def test_overflowing_arms_are_counted_running_ones_shown():
     assert running <= shown
     assert (
         lines[-1]
-        == f"and {len(progress.arms) - len(shown & {a.arm.name for a in progress.arms})} more arms: "
+        == f"and {len(progress.arms) - len(shown & {a.name for a in progress.arms})} more arms: "
         + (lines[-1].partition(": ")[2])
     )
     assert "complete" in lines[-1]

@@ -221,7 +221,9 @@ def test_score_is_the_first_metric_of_a_trial(journal: MadeJournal, uri: str) ->
 def test_searched_parameters_come_before_fixed_ones(journal: MadeJournal) -> None:
     runs = runs_of(journal)
     arm = runs.progress.arm("palbert/rte")
-    arm.arm = replace(arm.arm, space={"batch_size": Range(name="IntDistribution", attributes={"low": 1, "high": 64})})
+    arm.planned = replace(
+        arm.planned, space={"batch_size": Range(name="IntDistribution", attributes={"low": 1, "high": 64})}
+    )
     first, *others, last = runs.trial("a" * 16).params
     assert (first, set(others), last) == ("batch_size", {"learning_rate", "epochs"}, "seed")
 
