@@ -120,7 +120,7 @@ class Frames:
     @cached_property
     def _counting(self) -> set[str]:
         confirmed = [
-            confirm_trials(arm, self.study.records_by_arm.get(arm.name, [])) for arm in self.study.file.plan.first_arms
+            confirm_trials(arm, self.study.records_by_arm.get(arm.name, [])) for arm in self.study.plan.first_arms
         ]
         return {record.key for records in confirmed for record in records if record.status == "completed"}
 
@@ -137,7 +137,7 @@ class Frames:
     @property
     def _fields(self) -> list[str]:
         """Column names of the configuration fields of all arms."""
-        return [f"config.{name}" for arm in self.study.file.plan.arms for name in (*arm.decided, *arm.fixed)]
+        return [f"config.{name}" for arm in self.study.plan.arms for name in (*arm.decided, *arm.fixed)]
 
     @property
     def _metrics(self) -> dict[str, str]:

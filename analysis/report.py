@@ -221,10 +221,10 @@ def _run(cell: Cell, record: Record) -> dict[str, str]:
 
 
 def _about(study: Study) -> str:
-    asked = study.file.plan.asked
+    asked = study.plan.asked
     numbers = (study.methods, "method"), (study.tasks, "task"), (study.seeds, "seed")
     methods, tasks, seeds = (counted(len(things), noun) for things, noun in numbers)
-    return f"{methods} on {tasks}, {seeds}; profile {asked.profile}, data {study.file.plan.data}."
+    return f"{methods} on {tasks}, {seeds}; profile {asked.profile}, data {study.plan.data}."
 
 
 def registration(study: Study) -> str:
@@ -239,13 +239,13 @@ def registration(study: Study) -> str:
 
 def _provenance(study: Study) -> dict[str, str]:
     """Collect the settings that the study requested, and the code, devices and versions of its trials."""
-    records, asked = study.records, study.file.plan.asked
+    records, asked = study.records, study.plan.asked
     facts: dict[str, Any] = {
         "methods": ", ".join(study.methods),
         "tasks": ", ".join(TASKS[task].title for task in study.tasks),
         "search trials per arm": "the whole grid" if asked.samples is None else asked.samples,
         "confirm seeds": ", ".join(map(str, study.seeds)),
-        "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.file.plan.arms})),
+        "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.plan.arms})),
         "command line": study.file.command,
         **notes.collect_provenance(records),
         "ran": f"{min(one.started for one in records)} to {max(one.ended for one in records)}" if records else "",

@@ -252,7 +252,7 @@ def join_parts(parts: Iterable[str], studies: Mapping[str, Study]) -> str:
 
 def is_selected_by_layers(evidence: Evidence) -> bool:
     """Whether the searches selected by the score at a number of layers, and not by the score alone."""
-    return any(study.file.plan.asked.select_by is not UNSET for study in evidence.studies)
+    return any(study.plan.asked.select_by is not UNSET for study in evidence.studies)
 
 
 def answer(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
@@ -463,7 +463,7 @@ def p_text(p_value: float) -> str:
 
 
 def limits_in_words(studies: Iterable[Study]) -> str:
-    epochs = dict.fromkeys(f"{study.file.plan.asked.settings['epochs']} epochs on {titles(study)}" for study in studies)
+    epochs = dict.fromkeys(f"{study.plan.asked.settings['epochs']} epochs on {titles(study)}" for study in studies)
     return LIMITS.format(epochs=f"Trials have {', '.join(epochs)}.")
 
 
@@ -543,8 +543,8 @@ def without_places(text: str, studies: list[Study]) -> str:
     """With words for the folders of data and backbone, wherever they lay."""
     places: dict[str, str] = {}
     for study in studies:
-        places[study.file.plan.asked.data] = "GLUE"
-        places |= {arm.backbone: "MINILM" for arm in study.file.plan.arms}
+        places[study.plan.asked.data] = "GLUE"
+        places |= {arm.backbone: "MINILM" for arm in study.plan.arms}
     for place in sorted((place for place in places if "/" in place), key=len, reverse=True):
         text = re.sub(rf"{re.escape(place)}(?![\w/])", places[place], text)
     return text

@@ -62,7 +62,7 @@ def choose(study: Study, number: int) -> list[Record]:
     """
     confirmed = [record for record in study.records if record.phase == "confirm" and record.status == "completed"]
     first = {record.arm: record for record in reversed(confirmed)}
-    arms = [arm.name for arm in study.file.plan.arms if arm.name in first]
+    arms = [arm.name for arm in study.plan.arms if arm.name in first]
     if not 0 < number <= len(arms):
         raise ValueError(f"--trials is {number}; allowed: 1 to {len(arms)}, the arms of {study.name} with a final run")
     return [first[name] for name in arms[:number]]
@@ -70,7 +70,7 @@ def choose(study: Study, number: int) -> list[Record]:
 
 def repeat(study: Study, records: Sequence[Record], *, data: Path, backbone: Path) -> list[dict[str, Any]]:
     """Train these trials again, side by side, and compare each with its record."""
-    plan, facts = study.file.plan, study.facts
+    plan, facts = study.plan, study.facts
     with TemporaryDirectory() as folder:
         again = Study(Path(folder), study.file, facts, study.records, study.retried)
         specs = [to_plain(specify_trial(plan, facts, facts.trials[record.key])) for record in records]

@@ -127,7 +127,9 @@ class Mirror:
     def runs(self, *, final: bool) -> list[Run]:
         """Build the MLflow runs of the study, its arms and their trials. Each parent comes before its children."""
         intervals = read_mean_intervals(self.folder) if final else {}
-        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
+        runs = StudyRuns(
+            self.folder.resolve().name, require_plan(self.folder).plan, self.facts, self.reports, intervals
+        )
         journal = compute_journal_digest(self.folder).describe() if final else ""
         files = {
             name: tuple(str(path) for pattern in patterns for path in sorted(self.folder.glob(pattern)))

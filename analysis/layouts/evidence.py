@@ -386,7 +386,7 @@ def make_table(
 def add_provenance(evidence: Evidence, table: Table) -> Table:
     """Fill in the placeholders in the title, and add the studies and cells to the table's JSON file."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
-    is_untrained = any(study.file.plan.untrained for study in evidence.studies)
+    is_untrained = any(study.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
     seeds = notes.describe_seeds(evidence.studies, evidence.rows)
     title = table.title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)

@@ -84,9 +84,9 @@ def _describe_selection(rows: Sequence[Row]) -> str:
 
 def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     """Describe how the numbers were made: selection, search, profile, data and journals."""
-    rules, plans = studies[0].protocol, [study.file.plan for study in studies]
+    rules, plans = studies[0].protocol, [study.plan for study in studies]
     asha = rules.early_stopping
-    samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
+    samples = max((arm.samples for study in studies for arm in study.plan.arms), default=0)
     chosen = _describe_selection(rows)
     by_scores = chosen if chosen == NOT_CHOSEN else f"{SELECTION[rules.selection]}: {chosen}"
     sentences = [f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({by_scores})"]
@@ -124,7 +124,7 @@ def describe_pretraining(studies: Sequence[Study]) -> list[str]:
 
 def describe_pooling(studies: Sequence[Study]) -> list[str]:
     """Describe in sentences the backbones without a trained pooler, and what heads read instead of a pooler."""
-    plans = [study.file.plan for study in studies]
+    plans = [study.plan for study in studies]
     lines = [line for plan in plans for line in (*describe_poolers(plan, name_backbone), *describe_poolings(plan))]
     return [f"{line[0].upper()}{line[1:]}." for line in dict.fromkeys(lines)]
 
@@ -132,7 +132,7 @@ def describe_pooling(studies: Sequence[Study]) -> list[str]:
 def _describe_backbone(study: Study, where: str) -> str:
     cost = pretraining_cost(study)
     if cost is None:
-        backbones = ", ".join(dict.fromkeys(name_backbone(arm.backbone) for arm in study.file.plan.arms))
+        backbones = ", ".join(dict.fromkeys(name_backbone(arm.backbone) for arm in study.plan.arms))
         return f"Every row{where} uses backbone {backbones}, which was not pretrained here."
     made = cost.made
     sizes = f"{made.steps:,} steps of {made.batch_size} examples, {made.tokens:,} tokens"
@@ -223,7 +223,7 @@ def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | s
     """Map each method to its departures from the papers. The key `protocol` has those of the protocol."""
     collected: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
-        for name, lines in study.file.plan.departures.items():
+        for name, lines in study.plan.departures.items():
             if lines and (name == "protocol" or not study.is_mini):  # the papers have no scores on mini-GLUE
                 collected.setdefault(name, {}).update(dict.fromkeys(lines))
     return {name: list(lines) for name, lines in collected.items()}
@@ -254,8 +254,8 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
 
 def _settings(study: Study) -> list[str]:
     """List the settings that the study requested instead of the defaults."""
-    asked = study.file.plan.asked
-    made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
+    asked = study.plan.asked
+    made = next((arm.pretraining for arm in study.plan.arms if arm.pretraining is not UNSET), None)
     folders = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
     fields = {field: name and name_backbone(name) for field, name in folders.items()}
     of_arms = [key for key in asked.settings if "/" in split_key(key)[0]]
@@ -342,7 +342,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
     began: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
-            firsts = [first for study in cell.studies for first in study.file.plan.asked.list_firsts(cell.name)]
+            firsts = [first for study in cell.studies for first in study.plan.asked.list_firsts(cell.name)]
             others = dict.fromkeys(first.origin.rpartition(", ")[0] for first in firsts if cell.arm.decided)
             if others:
                 began.setdefault((row.label, " and ".join(others)), []).append(TASKS[task].title)
@@ -403,7 +403,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
     if not trained:
         return []
     others = "another device, number of threads or torch version can change scores"
-    if any(study.file.plan.protocol.early_stopping for study in studies):
+    if any(study.plan.protocol.early_stopping for study in studies):
         others += ", and so can the order in which search trials report to ASHA"
     return [f"trials were trained on {' or '.join(trained)}; {others}"]
 
@@ -423,7 +423,7 @@ def _name_trials(trials: Iterable[Record], *, of: Iterable[Record]) -> str:
 
 def own_task_notes(studies: Sequence[Study]) -> list[str]:
     """Describe the size and the metrics of each task outside GLUE."""
-    tasks = {name: task for study in studies for name, task in (study.file.plan.own_tasks or {}).items()}
+    tasks = {name: task for study in studies for name, task in (study.plan.own_tasks or {}).items()}
     return [
         f"{task.title} is not a GLUE task; the score is the {metric_words(task)} on {task.sizes['dev']:,} dev "
         f"examples, after training on {task.sizes['train']:,} examples"

@@ -162,7 +162,7 @@ def electra_table(evidence: Evidence) -> Table | None:
     """
     published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(collect_tasks(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
-    arms = [arm for study in evidence.studies for arm in study.file.plan.arms]
+    arms = [arm for study in evidence.studies for arm in study.plan.arms]
     is_about = any(arm.method in methods or arm.whole_backbone in backbones for arm in arms)
     return _make_paper_table(evidence, ELECTRA) if is_about and not evidence.on_mini else None
 

@@ -119,7 +119,7 @@ def find_baseline_rows(rows: list[Row]) -> list[str]:
 def find_baseline_method(rows: list[Row]) -> str | None:
     """Return the baseline method of the plans, or None if the plans have different baselines."""
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
-    named = {study.file.plan.asked.baseline for study in studies}
+    named = {study.plan.asked.baseline for study in studies}
     return named.pop() if len(named) == 1 else None
 
 
@@ -307,7 +307,7 @@ def _choice_on_dev(cell: Cell) -> str:
 
 
 def _backbone_unless_asked(cell: Cell) -> str:
-    asked = all(study.file.plan.asked.test_across == "backbones" for study in cell.studies)
+    asked = all(study.plan.asked.test_across == "backbones" for study in cell.studies)
     return "" if asked else cell.arm.backbone_fingerprint
 
 

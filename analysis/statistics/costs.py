@@ -115,7 +115,7 @@ def row_ledger(rows: list[Row]) -> list[Entry]:
 
 def pretraining_cost(study: Study) -> PretrainingCost | None:
     """Compute the cost of pretraining a study's backbone, or return None if this package did not pretrain it."""
-    pretrained = [arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET]
+    pretrained = [arm.pretraining for arm in study.plan.arms if arm.pretraining is not UNSET]
     if not pretrained:
         return None
     made = pretrained[0]

@@ -98,7 +98,7 @@ class Cell:
     @property
     def repeated_texts(self) -> RepeatedTexts | None:
         """Numbers of dev texts that occur in train, and of contradictory labels; None if no plan has them."""
-        plans = [study.file.plan for study in self.studies]
+        plans = [study.plan for study in self.studies]
         return next((counted for plan in plans if (counted := (plan.repeated_texts or {}).get(self.task))), None)
 
     @property
@@ -237,11 +237,11 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 
 def find_repeats(cell: Cell) -> list[Cell]:
     """List the cell, and then the cells of its repeated searches."""
-    planned = [arm for study in cell.studies for arm in study.file.plan.arms]
+    planned = [arm for study in cell.studies for arm in study.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]
     for name, arm in sorted(others.items()):
-        holders = [study for study in cell.studies if name in {own.name for own in study.file.plan.arms}]
+        holders = [study for study in cell.studies if name in {own.name for own in study.plan.arms}]
         cells.append(make_cell(arm, holders, _joined(holders, name), seeds_wanted=arm.seeds))
     return cells
 
@@ -275,7 +275,7 @@ def _check_data(studies: Sequence[Study]) -> None:
             )
     first: dict[str, tuple[Study, str]] = {}
     for study in studies:
-        for arm in study.file.plan.arms:
+        for arm in study.plan.arms:
             holder, fingerprint = first.setdefault(arm.task, (study, arm.data_fingerprint))
             if fingerprint != arm.data_fingerprint:
                 raise ValueError(
@@ -287,7 +287,7 @@ def _check_data(studies: Sequence[Study]) -> None:
 
 def _describe_data(study: Study) -> str:
     """Return the study's folder, followed by its option `--data`."""
-    return f"{study.folder} (--data {study.file.plan.data})"
+    return f"{study.folder} (--data {study.plan.data})"
 
 
 def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
@@ -301,7 +301,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 
 def _collect_settings(cell: Cell) -> dict[str, object]:
     """Collect the configuration fields that the user set for the cell's method, except `epochs`."""
-    settings = cell.studies[0].file.plan.asked.settings
+    settings = cell.studies[0].plan.asked.settings
     keys = find_keys(settings, cell.arm.method)
     return {field: format_setting(settings[key]) for field, key in keys.items() if field != "epochs"}
 

@@ -17,7 +17,7 @@ from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import JournalDigest, compute_journal_digest
 from study.facts.winner import choose_winner
 from study.plans.plan import Plan
-from study.plans.resolved_plan import Arm, Protocol, list_confirm_seeds
+from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan, list_confirm_seeds
 from trainables.configuration.schema import to_plain
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS, find_task
@@ -43,19 +43,24 @@ class Study:
         return self.file.name
 
     @property
+    def plan(self) -> ResolvedPlan:
+        """The plan in `plan.json`."""
+        return self.file.plan
+
+    @property
     def methods(self) -> tuple[str, ...]:
         """Methods, in the order of the plan."""
-        return self.file.plan.asked.methods
+        return self.plan.asked.methods
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Tasks, in the order of the plan."""
-        return self.file.plan.asked.tasks
+        return self.plan.asked.tasks
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the final runs that the plan asks for."""
-        return list_confirm_seeds(self.file.plan.asked.seeds)
+        return list_confirm_seeds(self.plan.asked.seeds)
 
     @cached_property
     def looks(self) -> list[Plan]:
@@ -68,12 +73,12 @@ class Study:
             for launch in self.facts.launches.values()
             if launch.ended is not None and launch.ended.status in ("complete", "partial")
         ]
-        return [*seen, self.file.plan.asked]
+        return [*seen, self.plan.asked]
 
     @property
     def protocol(self) -> Protocol:
         """Evaluation rules that apply to all numbers of the study."""
-        return self.file.plan.protocol
+        return self.plan.protocol
 
     @property
     def protocol_hash(self) -> str:
@@ -88,11 +93,11 @@ class Study:
     @property
     def is_mini(self) -> bool:
         """Whether the data are generated (mini-GLUE). If so, scores are not comparable with published numbers."""
-        return self.file.plan.asked.is_generated
+        return self.plan.asked.is_generated
 
     def arm(self, method: str, task: str) -> Arm:
         """Return the arm of a method on a task from the plan."""
-        return self.file.plan.arm(f"{method}/{task}")
+        return self.plan.arm(f"{method}/{task}")
 
     @cached_property
     def records_by_arm(self) -> dict[str, list[Record]]:
@@ -105,7 +110,7 @@ class Study:
     @cached_property
     def missing(self) -> Mapping[str, str]:
         """Description of what each incomplete arm lacks, by the arm's name; empty before the first launch."""
-        return compute_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
+        return compute_progress(self.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
     def records_by_key(self) -> dict[str, Record]:

@@ -18,9 +18,9 @@ from types import MappingProxyType
 from study.decisions.progress import ArmProgress, compute_progress
 from study.facts.code_history import FirstCode
 from study.facts.events import EpochReported
-from study.facts.plan_file import PlanFile
 from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
+from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration.schema import to_plain
 
 NOTE_ERROR_CHARACTERS = 500  # an error's first line may contain a whole tensor
@@ -75,7 +75,7 @@ class StudyRuns:
     def __init__(
         self,
         name: str,
-        plan: PlanFile,
+        plan: ResolvedPlan,
         facts: StudyFacts,
         reports: Mapping[str, Sequence[EpochReported]],
         intervals: Mapping[tuple[str, ...], tuple[float, float]] = MappingProxyType({}),
@@ -88,16 +88,15 @@ class StudyRuns:
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
-        self.progress = compute_progress(plan.plan, facts)
+        self.progress = compute_progress(plan, facts)
 
     def trial(self, key: str) -> Run:
         """Build the run of the trial with this key."""
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
-        searched = [
-            name for name in arm.planned.decided if name in trial.config
-        ]  # first, because MLflow keeps the order
-        on_dev = self.plan.plan.protocol.selection == "dev"
+        decided = arm.planned.decided
+        searched = [name for name in decided if name in trial.config]  # first, because MLflow keeps the order
+        on_dev = self.plan.protocol.selection == "dev"
         tags = self._build_tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
         tags |= {"phase": started.phase, "trial": str(started.trial), "mlflow.note.content": _format_error(trial)}
         tags |= {"retries": str(len(trial.retries))} if trial.retries else {}
@@ -136,7 +135,7 @@ class StudyRuns:
         tags |= {
             "trials": _format_counts(statuses),
             "backbone": arm.planned.pinned_backbone,
-            "data": self.plan.plan.data,
+            "data": self.plan.data,
         }
         tags |= {
             "backbone_fingerprint": arm.planned.backbone_fingerprint,
@@ -183,7 +182,7 @@ class StudyRuns:
             ended=to_milliseconds(last.ended.time) if last.ended else None,
             params={
                 name: value if isinstance(value, str) else json.dumps(value)
-                for name, value in to_plain(self.plan.plan.protocol).items()
+                for name, value in to_plain(self.plan.protocol).items()
                 if value is not None
             },
             tags=tags,

@@ -42,7 +42,7 @@ def test_the_caption_names_the_arms(extended: Path) -> None:
 def test_runs_in_mlflow_have_a_tag(extended: Path) -> None:
     mirror = Mirror(extended, uri="")
     mirror.read()
-    runs = StudyRuns("mine", require_plan(extended), mirror.facts, mirror.reports)
+    runs = StudyRuns("mine", require_plan(extended).plan, mirror.facts, mirror.reports)
     tags = {run.key: run.tags.get("other_code") for run in (runs.arm("albert/rte"), runs.arm("pondernet/rte"))}
     assert tags == {"albert/rte": None, "pondernet/rte": "commit beef, sources f00d"}
     trials = mirror.facts.trials.values()

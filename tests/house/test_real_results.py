@@ -346,7 +346,7 @@ def test_second_run_of_a_trial_gives_the_same_bits(tmp_path, out):
     shutil.copytree(out / "cpu-cola", tmp_path / "again")
     study = load_study(tmp_path / "again")
     (record,) = second_run.choose(study, 1)
-    spec = to_plain(specify_trial(study.file.plan, study.facts, study.facts.trials[record.key]))
+    spec = to_plain(specify_trial(study.plan, study.facts, study.facts.trials[record.key]))
     stored = predictions_file(study.folder, record.key)
     stored.unlink()
     device, loss = second_run.train(spec, stored)

@@ -44,7 +44,7 @@ def test_dropped_seed_leaves_cell_incomplete(folder, capsys):
     assert arm.missing == "2 of 3 confirm trials completed, 1 dropped"
     launch(folder, PLAN)
     assert arm_of(folder).missing == "2 of 3 confirm trials completed, 1 dropped"
-    assert StudyRuns("s", require_plan(folder), read_facts(folder), {}).arm("albert/rte").status == "failed"
+    assert StudyRuns("s", require_plan(folder).plan, read_facts(folder), {}).arm("albert/rte").status == "failed"
     (row,) = make_rows([load_study(folder)])
     cell = row.cells["rte"]
     assert cell.seeds == [43, 44] and cell.shortfall.endswith("dropped seeds: 42")

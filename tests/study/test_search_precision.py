@@ -201,7 +201,7 @@ def test_plan_with_another_search_precision_is_found(study):
 def test_mlflow_shows_each_trials_own_precision(made):
     mirrored = Mirror(made, uri="")
     mirrored.read()
-    runs = StudyRuns("s", require_plan(made), mirrored.facts, mirrored.reports)
+    runs = StudyRuns("s", require_plan(made).plan, mirrored.facts, mirrored.reports)
     own = {key: runs.trial(key).params for key in mirrored.facts.trials}
     found = precisions((trial.phase, own[key]) for key, trial in mirrored.facts.trials.items())
     assert found == {"search": {"bfloat16"}, "confirm": {"float32"}}

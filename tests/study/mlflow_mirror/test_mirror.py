@@ -54,7 +54,7 @@ def journal(tmp_path: Path) -> MadeJournal:
 def runs_of(journal: MadeJournal) -> StudyRuns:
     mirrored = Mirror(journal.folder, uri="")
     mirrored.read()
-    return StudyRuns("mine", require_plan(journal.folder), mirrored.facts, mirrored.reports)
+    return StudyRuns("mine", require_plan(journal.folder).plan, mirrored.facts, mirrored.reports)
 
 
 def test_runs_have_readable_names(journal: MadeJournal) -> None:
