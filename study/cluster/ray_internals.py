@@ -66,6 +66,16 @@ def nothing_printed() -> AbstractContextManager[object]:
     return mock.patch.object(worker, "print_to_stdstream", lambda data, ignore_prefix: None)
 
 
+def compute_loss_seconds() -> float:
+    """Compute how long Ray may need to find that a node is lost; it learns this only from failed health checks.
+
+    A check of a killed node fails at once; a check of a frozen or disconnected node fails after the timeout. Ray's
+    default settings amount to about 15 and at most 70 seconds.
+    """
+    check = Config.health_check_period_ms() + Config.health_check_timeout_ms()
+    return float(Config.health_check_initial_delay_ms() + Config.health_check_failure_threshold() * check) / 1000
+
+
 def find_head(address: str) -> str | None:
     """Return the host and port of a cluster's head node, or None if `address` is `auto` and no cluster is found."""
     return services.canonicalize_bootstrap_address("auto") if address == "auto" else address

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import tempfile
 import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from study.cluster.ray_internals import no_signal_handlers
+from study.cluster.ray_internals import compute_loss_seconds, no_signal_handlers
 from study.decisions.scheduler import Scheduler
 from study.drivers.causes import is_unavailable
 from study.drivers.driver import LOOK_SECONDS, Driver
@@ -28,8 +30,16 @@ from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.facts.study_folder import WORKERS_LOG
 
 START_SECONDS = 10.0  # shortest wait of the first actor for other actors, which may never start
-LOSS_SECONDS = 10.0  # longest wait until Ray knows whether the node of an unavailable actor is lost
-POLL_SECONDS = 0.2
+EXPLAIN_SECONDS = 0.5  # between two checks for the nodes of unreachable actors
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UnexplainedLoss:
+    """An actor that Ray cannot reach, perhaps because its node is lost."""
+
+    error: str
+    nodes: Collection[str]  # its node; every node if it is unknown
+    until: float  # when Ray would know that the node is lost
 
 
 class TuneDriver(Driver):
@@ -42,6 +52,8 @@ class TuneDriver(Driver):
         super().__init__(scheduler, **arguments)
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
         self._next_placing = 0.0
+        self._unexplained: dict[str, _UnexplainedLoss] = {}  # by Ray's id of the trial
+        self._next_explaining = 0.0
         self._began, self._start_over = time.monotonic(), math.inf  # when first actors stop waiting for other actors
         self._to_come = self._resources.count_slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
@@ -81,11 +93,12 @@ class TuneDriver(Driver):
         Every free slot gets a trial, including slots that an autoscaler would add. If all slots are busy, one trial
         waits for the next free slot.
         """
+        self.explain_losses()  # while no trial has an actor, Ray calls nothing else
         if len(self._waiting) >= max(1, self._count_slots() - len(self._training)):
             return None
         assignment = self.next_assignment(ray_id)
         if assignment is None:
-            return Searcher.FINISHED if self.has_ended else None
+            return Searcher.FINISHED if self.has_ended or self.drained else None
         self._waiting[ray_id] = frozenset(assignment.avoid)
         assignment = replace(assignment, log=str(self._folder / WORKERS_LOG))
         return {MESSAGE: msgspec.json.encode(assignment).decode()}
@@ -135,20 +148,43 @@ class TuneDriver(Driver):
         return unplaceable
 
     def failed(self, ray_id: str, error: str, *, preempted: bool, is_crash: bool = False) -> None:
-        """Give the trial of a lost actor or process back to the scheduler, so that a worker can continue the trial."""
+        """Give the trial of a lost actor or process back to the scheduler, so that a worker can continue the trial.
+
+        If Ray cannot reach the actor, this happens when Ray knows whether the actor's node is lost: see
+        `explain_losses`. Meanwhile the trial counts as training, and other trials go on.
+        """
         self._waiting.pop(ray_id, None)
+        if not is_unavailable(error):
+            super().failed(ray_id, error, preempted=preempted, is_crash=is_crash)
+            return
         node = self._node_of.get(ray_id)
-        if node and is_unavailable(error):  # Ray may hear of a lost actor before it hears that the node is lost
-            self._wait_until_lost(node)
-        super().failed(ray_id, error, preempted=preempted, is_crash=is_crash)
+        self._unexplained[ray_id] = _UnexplainedLoss(
+            error=error,
+            nodes=[node] if node else list(self._resources.nodes.alive()),
+            until=time.monotonic() + compute_loss_seconds(),
+        )
+
+    def explain_losses(self) -> None:
+        """Give the trials of unreachable actors back to the scheduler if their node is lost, or if it turns out alive.
+
+        A launch that is stopping does not wait for this; the next launch continues the trials. Nodes are checked every
+        `EXPLAIN_SECONDS`.
+        """
+        if self.scheduler.draining:
+            self._training -= self._unexplained.keys()
+            self._unexplained.clear()
+        now = time.monotonic()
+        if now < self._next_explaining or not self._unexplained:
+            return
+        self._next_explaining, lost = now + EXPLAIN_SECONDS, self._resources.nodes.lost()
+        for ray_id, loss in list(self._unexplained.items()):
+            node = next((node for node in loss.nodes if node in lost), None)
+            if node or now >= loss.until:
+                del self._unexplained[ray_id]
+                self._node_of[ray_id] = node or self._node_of.get(ray_id)
+                super().failed(ray_id, loss.error, preempted=False)
 
     # ---- inside
-
-    def _wait_until_lost(self, node: str) -> None:
-        """Wait until Ray says that the node is lost, for at most `LOSS_SECONDS`."""
-        until = time.monotonic() + LOSS_SECONDS
-        while node not in self._resources.nodes.lost() and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
 
     def _format_state(self) -> str:
         training, waiting = len(self._training), len(self._waiting)
@@ -237,5 +273,6 @@ class _Progress(_NotPickled, tune.Callback):
         self._driver.failed(trial.trial_id, error, preempted=trial.num_failures == 0)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self._driver.explain_losses()
         self._driver.on_progress(self._driver)
         self._driver.watch()

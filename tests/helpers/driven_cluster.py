@@ -42,6 +42,11 @@ class Cluster:
     def nodes_are(self, *nodes: str) -> None:
         self._nodes = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 1.0}} for node in nodes]
 
+    def lose(self, node: str) -> None:
+        """Ray finds that the node is dead."""
+        living = [other for other in self._nodes if other["NodeID"] != node]
+        self._nodes = [*living, {"NodeID": node, "Alive": False, "NodeManagerHostname": f"host-{node}"}]
+
     def hand_out(self) -> list[str]:
         """Ray's numbers of the trials that go to Ray now."""
         before = len(self.driver._keys)
@@ -56,10 +61,10 @@ class Cluster:
         refused = News(key=key, host=f"host-{node}", refused=replace(self.expected(key), **found))
         return self.driver.reported(ray_id, Message(news=refused, node=node))
 
-    def steps(self, ray_id: str, *, done: int) -> str:
+    def steps(self, ray_id: str, *, done: int, node: str = "a") -> str:
         """A worker says how far the trial's epoch is; what Ray is told."""
         steps = Steps(key=self.trial_of(ray_id).key, done=done, of=10, seconds=float(done))
-        return self.driver.reported(ray_id, Message(steps=steps, node="a"))
+        return self.driver.reported(ray_id, Message(steps=steps, node=node))
 
     def trial_of(self, ray_id: str) -> TrialFacts:
         key = self.driver._keys[ray_id]
