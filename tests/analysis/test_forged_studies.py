@@ -130,6 +130,7 @@ def test_plan_that_was_changed_after_its_registration_is_found(study: Path) -> N
     assert has(verify(study), "events.jsonl: plan registered as git tag plan-x is ")
 
 
+@pytest.mark.long
 def test_model_that_answers_otherwise_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = trained_study(tmp_path / "study", "pabee", "sst2", config={"num_hidden_layers": 3, "patience": 1})
     study = tmp_path / "study"

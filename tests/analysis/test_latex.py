@@ -53,7 +53,7 @@ def tables(tmp_path_factory):
 
 @pytest.mark.slow
 @needs_latex
-@pytest.mark.parametrize("width", [ARTICLE, NEURIPS])
+@pytest.mark.parametrize("width", [pytest.param(ARTICLE, marks=pytest.mark.long), NEURIPS])
 def test_every_table_compiles_and_nothing_is_too_wide(tables, width, tmp_path):
     found = complaints(list(tables.values()), width, tmp_path, str(pdflatex()))
     assert [line for line in found if "Float too large" not in line] == []

@@ -319,6 +319,7 @@ def test_edit_is_found(study: Path, edit: Callable[[Path], str]) -> None:
     assert has(drift, line), drift
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_edit_of_report_or_picture_is_found(study: Path) -> None:
     write_report(study)

@@ -38,8 +38,9 @@ def results(folder: Path) -> list[tuple]:
     return sorted((one.key, one.status, one.score, one.epoch, one.predictions_digest) for one in records)
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", ["local", pytest.param("ray", marks=pytest.mark.long)])
+@pytest.mark.parametrize("driver", ["local", "ray"])
 @pytest.mark.parametrize("storage", ["folder", "uri"])
 def test_full_disk_is_named_and_the_study_continues_with_more_room(tmp_path, storage, driver):
     undisturbed = run(tmp_path / "whole", "--driver", "local")

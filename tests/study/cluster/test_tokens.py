@@ -54,7 +54,12 @@ def environment(home: Path, **own: str) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "own", [{}, {"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "c" * 64}]
+    "own",
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        pytest.param({"RAY_AUTH_MODE": "disabled"}, marks=pytest.mark.long),
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "c" * 64},
+    ],
 )
 def test_local_ray_requires_a_token_that_no_file_contains(tmp_path: Path, own: dict[str, str]) -> None:
     """Whatever the user's environment says about other clusters."""

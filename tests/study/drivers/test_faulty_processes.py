@@ -116,9 +116,17 @@ def log_of(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("os._exit(3)", "its process ended itself with exit status 3; see workers.log"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "its process was ended by SIGSEGV; see workers.log"),
-        ("sys.exit(0)", "its code called sys.exit(0) (methods/faulty.py, line 14)"),
+        pytest.param(
+            "os._exit(3)",
+            "its process ended itself with exit status 3; see workers.log",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "sys.exit(0)",
+            "its code called sys.exit(0) (methods/faulty.py, line 14)",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_arm_whose_smoke_step_ends_the_process_is_refused(tmp_path: Path, driver: str, fault: str, said: str) -> None:
@@ -148,6 +156,7 @@ def test_trial_that_crashes_again_at_one_step_has_failed(tmp_path: Path, driver:
     assert log_of(tmp_path).count(f" faulty/rte, seed {failed.seed}: trial {failed.key}\n") == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_lone_trial_that_crashes_slowly_has_failed(tmp_path: Path) -> None:
     fault = f"{LATER}time.sleep(1.5); os.kill(os.getpid(), signal.SIGSEGV)"
@@ -162,6 +171,7 @@ def test_lone_trial_that_crashes_slowly_has_failed(tmp_path: Path) -> None:
     assert "no trial completed an epoch" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_first_crash_of_a_trial_is_retried(tmp_path: Path) -> None:
     fault = f"{LATER}(HERE / 'once').exists() or ((HERE / 'once').touch(), os._exit(0))"
@@ -233,6 +243,7 @@ def test_killed_process_is_noticed_and_child_ended(tmp_path: Path) -> None:
     wait_until(lambda: not is_alive(child))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_child_of_a_method_ends_with_a_launch_that_is_killed(tmp_path: Path) -> None:
     methods = write_method(tmp_path, f"{LATER}{FORK}")
@@ -322,6 +333,7 @@ def test_launch_waits_for_workers_during_grace_only(tmp_path, monkeypatch, capsy
     assert capsys.readouterr().out.endswith(said)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_time_limit_ends_a_worker_that_hangs(tmp_path: Path, driver: str) -> None:
@@ -338,6 +350,7 @@ def test_time_limit_ends_a_worker_that_hangs(tmp_path: Path, driver: str) -> Non
         assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_leftover_thread_is_one_line_without_delay(tmp_path: Path) -> None:
     fault = "if step == 3: threading.Thread(target=time.sleep, args=(3600,)).start()"

@@ -32,6 +32,7 @@ def launched(folder: Path, method: str, driver: str, *more: str) -> list[Record]
     return read_facts(folder).records
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_replaced_function_of_torch_does_not_reach_other_methods(tmp_path: Path, driver: str) -> None:

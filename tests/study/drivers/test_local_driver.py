@@ -105,7 +105,9 @@ def test_time_limited_launches_equal_uninterrupted_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGINT", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
+@pytest.mark.parametrize(
+    "name", ["SIGINT", *(pytest.param(name, marks=pytest.mark.long) for name in ("SIGUSR1", "SIGUSR2", "SIGXCPU"))]
+)
 def test_signal_to_stop_saves_and_leaves_no_process(tmp_path: Path, name: str) -> None:
     more = ["--samples", "2", "--epochs", "50", *WITHOUT_RAY]
     study = Launches(tmp_path / "study", [*PLAN, *more], random.Random(0))
@@ -121,6 +123,7 @@ def test_signal_to_stop_saves_and_leaves_no_process(tmp_path: Path, name: str) -
     assert "interrupted; to continue:" in study.printed()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_sigusr1_lets_trials_on_ray_save_their_epoch(tmp_path: Path) -> None:
     more = ["--samples", "2", "--epochs", "50", "--driver", "ray", "--tracking-uri", "none", *ONE_AT_A_TIME]

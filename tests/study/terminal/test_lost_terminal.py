@@ -38,7 +38,8 @@ def ended(folder: Path) -> LaunchEnded:
 
 
 @DRIVERS
-@pytest.mark.parametrize("lost", [pytest.param("stdout", marks=pytest.mark.long), "stderr"])
+@pytest.mark.long
+@pytest.mark.parametrize("lost", ["stdout", "stderr"])
 def test_launch_goes_on_without_its_reader(tmp_path, capsys, driver, lost):
     """As in `study.launch ... | head -1`."""
     folder = tmp_path / "study"
