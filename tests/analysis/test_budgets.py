@@ -71,6 +71,7 @@ def test_no_setting_within_a_budget_is_no_score(kept):
     assert settings.best_within(1.9) is None and settings.best_within(2.0) is not None  # with patience 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "task", "own", "of_all"),
     [
@@ -147,6 +148,7 @@ def test_each_exit_rule_is_applied_once_for_savings_and_rules(tmp_path, monkeypa
     assert applied and max(number for name, number in applied.items() if name not in again) == 2 * 5  # models
 
 
+@pytest.mark.slow
 def test_table_prints_a_dash_where_no_setting_keeps_the_score():
     evidence = gather([load_study(KEPT / "cpu-cola")])
     table = exits_table(evidence)

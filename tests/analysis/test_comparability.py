@@ -38,6 +38,7 @@ def compared(folder):
     return gather([load_study(folder)]).comparisons
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("own", "words"),
     [
@@ -142,6 +143,7 @@ def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):
     assert "rows searched different numbers of fields: palbert 1, albert 0" in texts_of(one, two)[0]
 
 
+@pytest.mark.slow
 def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.64}
     tasks = ["rte", "cola", "mrpc"]

@@ -282,6 +282,7 @@ def test_an_answer_that_mixes_all_layers_has_no_gain_of_exits(tmp_path):
 # Models that are weak without their exits, and models that give one answer to everything.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "scores"), [("cola", (11.6, 29.5)), ("sst2", (83.5, 87.2))])
 def test_models_below_plain_ones_even_with_all_layers_are_named_first(task, scores):
     weak = kept(task).weak_models

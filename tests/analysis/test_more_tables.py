@@ -95,6 +95,7 @@ def test_pabee_s_table_has_parameters_and_speed_of_ours_and_theirs(tmp_path):
     assert (theirs["parameters_millions"].text, theirs["speed_up"].text, theirs["rte"].text) == ("12", "1.57", "80.1")
 
 
+@pytest.mark.slow
 def test_every_published_row_stands_in_some_table(swept):
     """Of the papers that have a layout."""
     printed = {line.label for line in all_lines(swept) if line.published}

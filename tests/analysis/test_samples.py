@@ -80,6 +80,7 @@ CHOOSING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CHOOSING)
 def test_rows_name_the_choice_of_epochs_on_dev_beside_the_interval(tmp_path, case):
     selection, settings, is_chosen = CHOOSING[case]

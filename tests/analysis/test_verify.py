@@ -96,6 +96,7 @@ def test_study_without_tables_verifies_and_says_so(study: Path, capsys: pytest.C
     assert "agree; not checked, because the study lacks them: tables, report\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_again_counts_the_models_that_cannot_be_drawn(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weights = sorted(study.glob("trials/*/*/model.safetensors"))
     for path in weights[1:]:
@@ -372,6 +373,7 @@ def of_another_version(made_by_another_version: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made_by_another_version, tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_files_of_another_version_are_not_compared(
     of_another_version: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -395,6 +397,7 @@ def test_joint_tables_of_another_version_are_not_compared(
     assert last == f"{tables}: nothing was compared"
 
 
+@pytest.mark.slow
 def test_files_that_name_no_version_are_compared(of_another_version: Path) -> None:
     (of_another_version / "tables" / "written_by.json").unlink()
     replace_in(of_another_version / "report.html", f"glue-exit-study {OTHER}", "")

@@ -140,6 +140,7 @@ def test_launch_on_a_cluster_names_a_token_that_others_may_read(
     assert str(token) not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/cluster.md"])
 @pytest.mark.parametrize("before", [None, 0o644])
 def test_documented_commands_leave_a_token_that_only_its_owner_reads(

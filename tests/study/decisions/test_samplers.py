@@ -53,6 +53,7 @@ def configurations(simulation: Simulation) -> list:
     return [event.config for event in simulation.journal.of(TrialStarted) if event.phase == "search"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [*SAMPLERS, OWN])
 @pytest.mark.parametrize("stopping", [None, EarlyStopping()])
 def test_search_killed_four_times_equals_the_uninterrupted_one(sampler, stopping, own_sampler):

@@ -52,6 +52,7 @@ def assert_same_rows(task: Task, split: str, one: str, other: str) -> None:
         assert mine.labels.dtype == theirs.labels.dtype and mine.labels.tolist() == theirs.labels.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", WRITERS)
 @pytest.mark.parametrize("name", TRAINABLE_TASKS)
 def test_exported_rows_are_those_of_the_source(tmp_path: Path, name: str, ending: str) -> None:
