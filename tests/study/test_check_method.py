@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,11 @@ from study.contract.space_rules import describe
 from trainables.files import method_files
 
 pytestmark = pytest.mark.slow
+
+
+def cases(names: Iterable[str], *, kept: Collection[str]) -> list[object]:
+    """All but the `kept` cases are long tests: each checks a method in a process of its own."""
+    return [pytest.param(name, marks=[] if name in kept else [pytest.mark.long], id=name) for name in names]
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ RETURNED = {  # what stands there -> what is put there, the function that is nam
 }
 
 
-@pytest.mark.parametrize("part", RETURNED)
+@pytest.mark.parametrize("part", cases(RETURNED, kept=("step", "loss", "nan")))
 def test_what_cannot_be_used_is_one_fault(methods: Path, capsys: pytest.CaptureFixture[str], part: str) -> None:
     file, (old, new, function, told) = methods / "entropy.py", RETURNED[part]
     own = "class Mine(ClassifierPerLayer):\n        def loss(self, batch):\n            loss = super().loss(batch)\n"
@@ -139,7 +144,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", cases(FAULTS, kept=("counting", "leaky", "dying")))
 def test_hidden_inputs_of_a_method_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     write, expected = FAULTS[name]
     assert check_method.main([str(write(tmp_path / "methods"))]) == 1
@@ -148,7 +153,11 @@ def test_hidden_inputs_of_a_method_are_found(tmp_path: Path, capsys: pytest.Capt
     method_files.include(None)
 
 
-ALLOWED = [(write_drawing, ""), (write_reading, "factor.json"), (write_counting_in_buffer, "")]
+ALLOWED = [
+    (write_counting_in_buffer, ""),
+    pytest.param(write_drawing, "", marks=pytest.mark.long),
+    pytest.param(write_reading, "factor.json", marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize(("write", "files"), ALLOWED)
