@@ -375,6 +375,7 @@ def test_a_folder_without_a_study_of_the_scale_is_refused(tmp_path):
         real_results_page.keep("gpu", tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_page_in_the_repository_is_what_its_records_give(scale):
     kept = real_results_page.KEPT / scale

@@ -50,7 +50,9 @@ def test_other_files_are_written_if_one_is_blocked(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "tables/dev.md" else pytest.mark.long) for name in FILES]
+)
 def test_rebuild_writes_the_others_and_names_the_blocked_one(tmp_path, capfd, name):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
     (folder / name).unlink(missing_ok=True)

@@ -394,6 +394,7 @@ def test_damaged_state_is_one_line(tmp_path, corpus):
     assert done.returncode == 2 and "contains state.pt, but no pretraining" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @two_cores
 def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):

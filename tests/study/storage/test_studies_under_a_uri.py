@@ -100,6 +100,7 @@ def area_of(folder: Path) -> Path:
     return Path(address_of(folder).removeprefix("file://"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_unfetched_predictions_come_at_next_launch(under_uri, tmp_path):
     folder = tmp_path / under_uri.name
@@ -117,6 +118,7 @@ def test_unfetched_predictions_come_at_next_launch(under_uri, tmp_path):
     assert files_under(tmp_path / "bucket") == files_under(under_uri.parent / "bucket")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_model_under_uri_is_registered_like_a_folder(under_uri, tmp_path):
     from study.mlflow_mirror.tracking import save_model

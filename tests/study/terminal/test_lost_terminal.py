@@ -77,6 +77,7 @@ def test_launch_goes_on_without_its_terminal(tmp_path, driver):
     check_as_alone(folder, tmp_path / "cache")
 
 
+@pytest.mark.long
 @DRIVERS
 def test_launch_runs_with_closed_standard_streams(tmp_path, driver):
     folder = tmp_path / "study"
