@@ -35,7 +35,7 @@ from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_
 from study.terminal.command_line import Command, argument, option, read_settings
 from study.terminal.processes import PACKAGES, check_not_shadowed, is_installed
 from study.terminal.text import print_lines, read_width, wrap_line
-from trainables.configuration import AtLeastOne, Count
+from trainables.configuration import AtLeastOne, Count, Positive
 from trainables.configuration.schema import Configuration, Typed, Value
 from trainables.configuration.spelling import resolve_name
 from trainables.encoders import backbones
@@ -49,13 +49,14 @@ _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed befor
 
 _CORPUS = (
     "text to pretrain on: a folder of .txt files or one file, a data set of the hub, or mini (generated text; the "
-    "default backbone is then tiny)"
+    "default backbone is then tiny); repeatable"
 )
 _BACKBONE = (
     "a model size to train from random weights (such as albert-base), a folder or a hub name; default: the model of "
     "the objective"
 )
 _PROCESSES = "number of processes on this machine; each process uses one GPU if there are GPUs; default: 1"
+_MAX_MINUTES = "finish the backbone after at most X minutes, between two epochs, even if steps are left"
 _NAME = "NAME_OR_FOLDER"
 
 
@@ -65,13 +66,14 @@ class Options(Typed, frozen=True, kw_only=True):
     objective: Annotated[
         str, argument("|".join(recipes.list_recipes()), "pretraining objective, or one of its variants (after a colon)")
     ]
-    corpus: Annotated[str, option(_CORPUS, "mini|hub:NAME|FOLDER|FILE")]
+    corpora: Annotated[list[str], option(_CORPUS, "mini|hub:NAME|FOLDER|FILE", flag="--corpus")]
     to: Annotated[str, option("new folder, or the folder of a pretraining to continue", "FOLDER")]
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
     tokenizer: Annotated[str | None, option("folder or hub name; default: the backbone's tokenizer", _NAME)] = None
     seed: Annotated[Count, option(f"random seed; default: {FIRST_SEED}", "N")] = FIRST_SEED
     set: Annotated[list[str], option("set a field that --dry-run lists; repeatable", "FIELD=VALUE")] = []
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
+    max_minutes: Annotated[Positive | None, option(_MAX_MINUTES, "X")] = None
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     dry_run: Annotated[bool, option("print every value with its origin, and stop")] = False
 
@@ -108,12 +110,13 @@ def run(options: Options) -> int:
     spec, file = prepare(request, earlier, unchecked)
     _check_processes(request.config, options.processes)
     if options.dry_run:
-        _describe(request, file, unchecked or ())
+        _describe(request, file, unchecked or (), max_minutes=options.max_minutes)
         return 0
     from study.pretraining.folder import Job, pretrain  # imports torch, which takes seconds
 
     try:
-        pretrain(Job(spec=spec, file=file, folder=str(folder), tracking_uri=tracking_uri), processes=options.processes)
+        job = Job(spec=spec, file=file, folder=str(folder), tracking_uri=tracking_uri, max_minutes=options.max_minutes)
+        pretrain(job, processes=options.processes)
     except TrainingError as error:
         print_lines([f"study.pretrain: {error}"], sys.stderr)
         return 1
@@ -133,7 +136,7 @@ def resolve(options: Options) -> Request:
     settings = read_settings(options.set)
     if absent := [name for name in settings if name not in recipe.fixed]:
         raise make_field_error(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
-    kind = "mini" if corpora.classify_corpus(options.corpus) == "mini" else "paper"
+    kind = "mini" if options.corpora == ["mini"] else "paper"
     if options.backbone is not None:
         backbones.check_spelling(options.backbone)
     if options.tokenizer is not None:
@@ -145,7 +148,7 @@ def resolve(options: Options) -> Request:
     in_files = merge_layers([(f"{recipe.file} FIXED", recipe.fixed), (f"{recipe.file} MINI_FIXED", mini)])
     return Request(
         recipe=recipe,
-        corpus=corpora.make_absolute(options.corpus),
+        corpus=corpora.join_corpora([corpora.make_absolute(corpus) for corpus in options.corpora]),
         seed=options.seed,
         fields=in_files | by_hand,
         settings={name: layered.value for name, layered in by_hand.items()},
@@ -190,7 +193,10 @@ def prepare(
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
     pins = {} if earlier is None else _list_pins(earlier)
     look = backbones.backbone_fingerprint
-    corpus_fingerprint = pins.get(corpus, "") or checked(partial(corpora.corpus_fingerprint, corpus), corpus, unchecked)
+    corpus_fingerprint = corpora.JOINT.join(
+        pins.get(part, "") or checked(partial(corpora.corpus_fingerprint, part), part, unchecked)
+        for part in corpora.split_corpus(corpus)
+    )
     backbone_fingerprint = pins.get(backbone, "") or checked(partial(look, backbone), backbone, unchecked)
     tokenizer_fingerprint = tokenizer and (
         pins.get(tokenizer) or checked(partial(look, tokenizer, kind="tokenizer"), tokenizer, unchecked)
@@ -243,8 +249,9 @@ def _list_pins(earlier: PretrainingFile) -> dict[str, str]:
     pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
     pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
-    corpus = earlier.made.corpus
-    return pins | ({corpus: earlier.made.corpus_fingerprint} if corpora.classify_corpus(corpus) == "hub" else {})
+    made = earlier.made
+    parts = zip(corpora.split_corpus(made.corpus), corpora.split_corpus(made.corpus_fingerprint), strict=True)
+    return pins | {part: commit for part, commit in parts if corpora.classify_corpus(part) == "hub"}
 
 
 def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
@@ -307,7 +314,7 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
         )
 
 
-def _describe(request: Request, file: PretrainingFile, unchecked: Sequence[str]) -> None:
+def _describe(request: Request, file: PretrainingFile, unchecked: Sequence[str], *, max_minutes: float | None) -> None:
     """Describe the pretraining: its steps, each value with its origin, and the differences from the original recipe."""
     config, output = request.config, sys.stdout
     size = f"{config.steps:,} steps of {config.batch_size} examples"
@@ -315,6 +322,8 @@ def _describe(request: Request, file: PretrainingFile, unchecked: Sequence[str])
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in request.fields.items()]
     rows += [("backbone", request.backbone.value, request.backbone.origin)]
     rows += [("corpus", request.corpus, "--corpus"), ("seed", str(request.seed), "--seed")]
+    if max_minutes is not None:
+        rows.append(("limit", f"{max_minutes:g} minutes", "--max-minutes"))
     if request.tokenizer.value is not None:
         rows.append(("tokenizer", request.tokenizer.value, request.tokenizer.origin))
     print(*format_columns(rows), sep="\n")

@@ -103,7 +103,7 @@ class Pretraining(Typed, frozen=True, kw_only=True):
     """How a backbone was pretrained."""
 
     objective: str
-    corpus: str  # "mini", "hub:NAME[:CONFIGURATION]" or a folder of text files
+    corpus: str  # "mini", "hub:NAME[:CONFIGURATION]", a folder of text files, or several of these (`join_corpora`)
     corpus_fingerprint: str
     backbone: str  # starting point: a folder, a hub name, or a model size with random weights
     is_tiny: bool  # True if the first pretraining of its chain started from a tiny random backbone

@@ -8,7 +8,7 @@ The folder contains
     mlflow.db                                   the MLflow run, unless --tracking-uri names another store
 
 If a process is killed, the next run of the command resumes from `state.pt`. The finished weights are bit-identical to
-those of an uninterrupted run.
+those of an uninterrupted run. With a limit on the time, the number of steps depends on the machine's speed.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from study.plans.resolved_plan import digest
 from study.terminal.output import can_redraw, console_on
 from study.terminal.processes import STOP_SIGNALS
 from study.terminal.text import clock, masked, print_lines
+from trainables import Departure
 from trainables.configuration.schema import Typed, to_plain
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.files.sources import cache_folder
@@ -68,6 +69,7 @@ class Job(Typed, frozen=True, kw_only=True):
     file: PretrainingFile  # content of pretraining.json: new, or left by an earlier command
     folder: str
     tracking_uri: str | None  # None: no MLflow
+    max_minutes: float | None = None  # None: no limit
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ def pretrain(job: Job, *, processes: int) -> None:
             job = replace(job, file=read_pretraining(folder) or job.file)  # read again under the lock
             if job.file.finished:
                 (folder / STATE).unlink(missing_ok=True)  # still exists if the last command was killed
-                print_lines([f"{folder}: all {job.file.made.steps:,} steps are done already"], sys.stdout)
+                done, wanted = job.file.made.steps, job.file.wanted_steps
+                number = f"all {done:,} steps" if done == wanted else f"{done:,} of {wanted:,} steps (--max-minutes)"
+                print_lines([f"{folder}: {number} are done already"], sys.stdout)
                 _mirror(job, job.file)
             elif member is None and processes > 1:
                 _pretrain_in_processes(job, processes)
@@ -141,7 +145,7 @@ def _work(job: Job, member: Member) -> None:
             _check_same_content(run, member)
         _resume_state(run, Path(job.folder), member)
         if member.rank > 0:
-            while not run.finished:
+            while _goes_on(not run.finished, member):
                 run.run_epoch()
             return
         _Leader(job, run, member, began).work()
@@ -152,7 +156,7 @@ class _Leader:
 
     def __init__(self, job: Job, run: PretrainingRun, member: Member, began: float) -> None:
         """Prepare the content of pretraining.json; `began` is the start of this process (`time.monotonic()`)."""
-        self._job, self._run, self._folder = job, run, Path(job.folder)
+        self._job, self._run, self._folder, self._member = job, run, Path(job.folder), member
         self._gpus = member.number if member.device != "cpu" else 0
         self._began = began
         code = provenance()
@@ -173,7 +177,7 @@ class _Leader:
         self._write_progress()
         screen = _Screen(self._file)
         with screen.bar:
-            while not self._run.finished:
+            while _goes_on(not self._run.finished and self._has_time(), self._member):
                 self._run.run_epoch(screen.show_step)
                 self._run.save_state(self._folder)
                 self._write_progress()
@@ -181,12 +185,30 @@ class _Leader:
                 _mirror(self._job, self._file)
         self._run.save_model(self._folder)
         fingerprint = backbone_fingerprint(str(self._folder.resolve()))
+        if not self._run.finished:
+            self._add_departure()
         self._write_progress(finished=True, model_fingerprint=fingerprint)
         (self._folder / STATE).unlink(missing_ok=True)
         _mirror(self._job, self._file)
         made = self._file.made
         size = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
         print_lines([f"finished: {size}; held-out scores: {format_scores(made.scores)}"], sys.stdout)
+
+    def _add_departure(self) -> None:
+        """Record that the time was over before all steps were done."""
+        made = self._file.made
+        here = f"{made.steps:,}, because of --max-minutes {self._job.max_minutes:g}"
+        departure = Departure("steps", f"{self._file.wanted_steps:,}", here)
+        self._file = replace(self._file, made=replace(made, departures=(*made.departures, departure)))
+
+    def _has_time(self) -> bool:
+        """Return whether another epoch, as long as the last one, ends within the limit. The first epoch always runs."""
+        rows, limit = self._run.history, self._job.max_minutes
+        if limit is None or not rows:
+            return True
+        ends = [0.0, *(row.train_seconds + row.eval_seconds for row in rows)]
+        used = self._job.file.made.wall_seconds + time.monotonic() - self._began
+        return used + ends[-1] - ends[-2] <= 60 * limit
 
     def _write_progress(self, **changes: object) -> None:
         """Write pretraining.json with the current progress and the fields in `changes`."""
@@ -203,6 +225,15 @@ class _Leader:
         epochs += tuple(Epoch(ended=utc_now(), row=row) for row in rows[len(epochs) :])
         self._file = replace(self._file, made=made, epochs=epochs, **changes)
         write_pretraining(self._folder, self._file)
+
+
+def _goes_on(wanted: bool, member: Member) -> bool:
+    """Return rank 0's `wanted`, so that all processes end after the same epoch."""
+    if member.number == 1:
+        return wanted
+    sent = [wanted]
+    distributed.broadcast_object_list(sent, src=0)
+    return sent[0]
 
 
 def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:

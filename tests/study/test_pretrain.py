@@ -24,6 +24,7 @@ from study import pretrain
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining, read_pretraining
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.encoders.mini_backbones import word_tokenizer
+from trainables.pretraining.corpus import corpus_fingerprint
 
 WARMED = ("--set", "warmup_steps=1", "--set", "batch_size=8")
 SHORT = (*WARMED, "--set", "steps=6", "--set", "steps_per_epoch=2")
@@ -52,6 +53,9 @@ def refused(capsys, *arguments: str) -> str:
         (["xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, alectra-rtd:bert-generator, "),
         (["mlm:bert"], "no objective named 'mlm:bert'; available: "),
         (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder or file; allowed: mini, hub:"),
+        (["mlm", "--corpus", "mini", "--corpus", "mini"], "corpus 'mini' is given twice; allowed: once"),
+        (["mlm", "--corpus", "a + b"], "/a + b' contains ' + '; allowed: a name without it, and several --corpus"),
+        (["mlm", "--max-minutes", "0"], "--max-minutes is 0; allowed: a number > 0"),
         (["mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
         (["mlm", "--corpus", "hub:owner/name"], "corpus 'hub:owner/name' "),
         (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder or file; allowed: mini, hub:N"),
@@ -144,6 +148,35 @@ def test_hub_names_stay_at_the_commit_that_the_folder_began_with(tmp_path, monke
     spec, file = prepared("a")
     assert spec.corpus == f"hub:owner/name@{'a' * 40}:part"
     assert prepared("b", file) == (spec, file)
+
+
+def test_each_of_two_corpora_stays_at_its_commit_and_is_checked(tmp_path, corpus, monkeypatch):
+    def prepared(commit: str, earlier=None):
+        info = SimpleNamespace(sha=commit * 40)
+        monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: info)
+        asked = ["mlm", "--corpus", "hub:owner/name", "--corpus", corpus, "--to", str(tmp_path / "to"), *MINI]
+        return pretrain.prepare(pretrain.resolve(pretrain.main.parser().options(asked)), earlier)
+
+    spec, file = prepared("a")
+    pinned = f"hub:owner/name@{'a' * 40}"
+    assert spec.corpus == f"{pinned} + {corpus}" and file.made.corpus == f"hub:owner/name + {corpus}"
+    assert file.made.corpus_fingerprint == f"{pinned} + {corpus_fingerprint(corpus)}"
+    assert prepared("b", file) == (spec, file)
+    write_corpus(Path(corpus), [["another"], ["text"]])
+    with pytest.raises(
+        ValueError, match=r"--to holds a pretraining with other settings .corpus fingerprint is hub:owner"
+    ):
+        prepared("b", file)
+
+
+def test_two_corpora_stand_in_the_dry_run(tmp_path, corpus, capsys):
+    asked = ["mlm", "--corpus", "mini", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL]
+    assert pretrain.main([*asked, "--max-minutes", "90", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"mlm on corpus mini + {corpus}: 6 steps of 8 examples"
+    origins = {line.split("  ")[1]: line.split()[1:] for line in lines[1:] if line.startswith("  ")}
+    assert origins["corpus"] == ["mini", "+", corpus, "--corpus"]
+    assert origins["limit"] == ["90", "minutes", "--max-minutes"]
 
 
 def test_folder_of_something_else_is_refused(capsys, tmp_path):
@@ -418,6 +451,40 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
     assert theirs.scores == pytest.approx(ours.scores, abs=1e-2)
     file = read_pretraining(two)
     assert file and file.processes == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("minutes", "steps"), [("1e-9", 2), ("1e9", 6)])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
+def test_max_minutes_finishes_the_backbone_after_an_epoch(minutes, steps, processes, tmp_path, corpus, capsys):
+    folder = tmp_path / "to"
+    arguments = ["mlm", "--corpus", "mini", "--corpus", corpus, *SMALL, "--to", str(folder), "--max-minutes", minutes]
+    done = run(*arguments, "--processes", processes)
+    assert done.returncode == 0, done.stderr
+    assert f"\nfinished: {steps} steps, " in done.stdout
+    made, file = read_finished_pretraining(str(folder)), read_pretraining(folder)
+    assert made and made.steps == steps and file and file.processes == int(processes)
+    limits = [departure.here for departure in made.departures if departure.what == "steps"]
+    assert limits == (["2, because of --max-minutes 1e-09"] if steps == 2 else [])
+    assert not (folder / "state.pt").exists()
+    assert pretrain.main(arguments) == 0
+    said = "2 of 6 steps (--max-minutes) are done already" if steps == 2 else "all 6 steps are done already"
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_time_of_earlier_commands_counts_for_max_minutes(tmp_path, corpus):
+    folder, arguments = tmp_path / "to", ["mlm", "--corpus", corpus, *ENDLESS]
+    with subprocess.Popen(command(*arguments, "--to", str(folder)), stdout=subprocess.DEVNULL) as process:
+        while not (folder / "state.pt").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.kill()
+    before = read_pretraining(folder)
+    assert before is not None
+    done = run(*arguments, "--to", str(folder), "--max-minutes", str(before.made.wall_seconds / 60))
+    assert done.returncode == 0, done.stderr
+    after = read_pretraining(folder)
+    assert after and after.finished and len(after.epochs) - len(before.epochs) <= 1  # one may be saved and not written
 
 
 @pytest.mark.long

@@ -91,7 +91,7 @@ class PretrainingSpec(Typed, frozen=True, kw_only=True):
     """Everything that determines the results of a pretraining run."""
 
     objective: str
-    corpus: str  # "mini", "hub:NAME[:CONFIGURATION]" or a folder of text files
+    corpus: str  # "mini", "hub:NAME[:CONFIGURATION]", a folder of text files, or several of these (`join_corpora`)
     config: Configuration
     seed: int
     backbone: str  # name of an architecture (new weights), or folder or hub name of a model to continue from

@@ -6,6 +6,7 @@
     FOLDER                all `.txt` files in the folder and its subfolders, in UTF-8, except hidden ones; each line is
                           a sentence or a paragraph; a document ends at a blank line or at the end of a file
     FILE                  one such file, with any ending
+    CORPUS + CORPUS       the documents of several of these, one corpus after another
 
 No sentence of `mini` occurs in the dev and test splits of mini-GLUE. Every process and every version of Python
 generates the same sentences.
@@ -13,7 +14,7 @@ generates the same sentences.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -28,11 +29,31 @@ Document = tuple[str, ...]  # non-empty sentences
 Kind = Literal["mini", "hub", "folder"]
 PREFIX = "hub:"  # marks a data set of the hub
 COLUMN = "text"  # column with the text of a hub data set
+JOINT = " + "  # between the names of several corpora, and between their fingerprints
 PAIRED = ("sentence_pairs", "random_lines")  # packings that pair sentences of one document
 
 
+def join_corpora(corpora: Sequence[str]) -> str:
+    """Join several corpora to one.
+
+    Raises:
+        ValueError: if a corpus is given twice, or its name contains the joint.
+    """
+    for number, corpus in enumerate(corpora):
+        if corpus in corpora[:number]:
+            raise ValueError(f"corpus {corpus!r} is given twice; allowed: once")
+        if JOINT in corpus:
+            raise ValueError(f"corpus {corpus!r} contains {JOINT!r}; allowed: a name without it, and several --corpus")
+    return JOINT.join(corpora)
+
+
+def split_corpus(corpus: str) -> list[str]:
+    """List the corpora that `join_corpora` joined."""
+    return corpus.split(JOINT)
+
+
 def classify_corpus(corpus: str) -> Kind:
-    """Classify a corpus: generated text, a data set of the hub, or files (a folder or a single file)."""
+    """Classify a single corpus: generated text, a data set of the hub, or files (a folder or a single file)."""
     return "mini" if corpus == "mini" else "hub" if corpus.startswith(PREFIX) else "folder"
 
 
@@ -45,12 +66,12 @@ def check_corpus(corpus: str, packing: str) -> str:
     Raises:
         ValueError: if the files are missing or not UTF-8, or if fewer than two documents are left.
     """
-    if classify_corpus(corpus) != "folder":
-        return ""
-    num_documents = sum(map(_count_documents, text_files(Path(corpus))))
-    num_short = sum(len(document) < 2 for document in documents(corpus)) if packing in PAIRED else 0
+    folders = [part for part in split_corpus(corpus) if classify_corpus(part) == "folder"]
+    num_documents = sum(_count_documents(file) for part in folders for file in text_files(Path(part)))
+    paired = folders if packing in PAIRED else []
+    num_short = sum(len(document) < 2 for part in paired for document in documents(part))
     short = f"{num_short} of {num_documents} documents have only one sentence, but {packing} needs two"
-    if num_documents - num_short < 2:
+    if num_documents - num_short < 2 and len(folders) == len(split_corpus(corpus)):
         fault = short if num_short else f"the corpus has {num_documents} document(s)"
         raise ValueError(
             f"corpus {corpus!r}: {fault}; allowed: at least 2{' such' * bool(num_short)} documents, because one is "
@@ -60,8 +81,11 @@ def check_corpus(corpus: str, packing: str) -> str:
 
 
 def pinned(corpus: str, fingerprint: str) -> str:
-    """Pin a hub corpus to the commit in its fingerprint; return any other corpus unchanged."""
-    return fingerprint if classify_corpus(corpus) == classify_corpus(fingerprint) == "hub" else corpus
+    """Pin each hub corpus to the commit in its fingerprint; return any other corpus unchanged."""
+    pairs = zip(split_corpus(corpus), split_corpus(fingerprint), strict=True)
+    return JOINT.join(
+        commit if classify_corpus(part) == classify_corpus(commit) == "hub" else part for part, commit in pairs
+    )
 
 
 def make_absolute(corpus: str) -> str:
@@ -75,6 +99,10 @@ def corpus_fingerprint(corpus: str) -> str:
     Raises:
         ValueError: if the corpus is missing or cannot be reached.
     """
+    return JOINT.join(map(_fingerprint, split_corpus(corpus)))
+
+
+def _fingerprint(corpus: str) -> str:
     match classify_corpus(corpus):
         case "mini":
             content = repr(list(documents(corpus)))
@@ -93,14 +121,15 @@ def documents(corpus: str) -> Iterator[Document]:
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8 (the message gives the line).
     """
-    match classify_corpus(corpus):
-        case "mini":
-            yield from mini_documents()
-        case "hub":
-            yield from hub_documents(corpus)
-        case "folder":
-            for file in text_files(Path(corpus)):
-                yield from documents_of_lines(_read_lines(file))
+    for part in split_corpus(corpus):
+        match classify_corpus(part):
+            case "mini":
+                yield from mini_documents()
+            case "hub":
+                yield from hub_documents(part)
+            case "folder":
+                for file in text_files(Path(part)):
+                    yield from documents_of_lines(_read_lines(file))
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
@@ -109,9 +138,11 @@ def vocabulary_texts(corpus: str) -> Iterator[str]:
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8.
     """
-    if classify_corpus(corpus) == "mini":
-        return glue.vocabulary_texts(TASKS["rte"], "mini")
-    return (text for document in documents(corpus) for text in document)
+    for part in split_corpus(corpus):
+        if classify_corpus(part) == "mini":
+            yield from glue.vocabulary_texts(TASKS["rte"], "mini")
+        else:
+            yield from (text for document in documents(part) for text in document)
 
 
 # ---- from lines of text to documents of sentences

@@ -24,8 +24,10 @@ from trainables.pretraining.corpus import (
     corpus_fingerprint,
     documents,
     documents_of_lines,
+    join_corpora,
     mini_documents,
     sentences_of_line,
+    vocabulary_texts,
 )
 from trainables.pretraining.packing import HELD_OUT_SHARE, tokenise_corpus
 
@@ -157,6 +159,31 @@ def test_a_single_file_is_a_corpus(tmp_path: Path) -> None:
     before = corpus_fingerprint(corpus)
     write_corpus(tmp_path, [["one"], ["three"]], "text.md")
     assert corpus_fingerprint(corpus) != before
+
+
+def test_two_corpora_are_read_one_after_another(tmp_path: Path) -> None:
+    parts = [write_corpus(tmp_path / name, random_documents(5, seed=at)) for at, name in enumerate(("one", "two"))]
+    corpus = join_corpora(parts)
+    assert list(documents(corpus)) == [*documents(parts[0]), *documents(parts[1])]
+    assert [*vocabulary_texts(corpus)] == [text for part in parts for text in vocabulary_texts(part)]
+    assert corpus_fingerprint(corpus) == " + ".join(map(corpus_fingerprint, parts))
+    assert corpus_fingerprint(join_corpora(parts[::-1])) != corpus_fingerprint(corpus)
+    tokenizer = tokenizer_of(corpus)
+    whole = tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
+    halves = [tokenise_corpus(part, tokenizer, cache=tmp_path / "cache") for part in parts]
+    assert whole.tokens.tolist() == [token for half in halves for token in half.tokens.tolist()]
+    assert whole.document_hashes.tolist() == [text for half in halves for text in half.document_hashes.tolist()]
+
+
+def test_short_documents_of_all_corpora_are_counted_together(tmp_path: Path) -> None:
+    one = write_corpus(tmp_path / "one", [["One two. Three."], ["four"]])
+    two = write_corpus(tmp_path / "two", [["five"], ["six", "seven"]])
+    for single in (one, two):
+        with pytest.raises(ValueError, match="1 of 2 documents have only one sentence, but sentence_pairs needs two"):
+            check_corpus(single, "sentence_pairs")
+    short = "2 of 4 documents have only one sentence, but sentence_pairs needs two, so they are left out"
+    assert check_corpus(f"{one} + {two}", "sentence_pairs") == f"corpus {one} + {two}: {short}"
+    assert check_corpus(f"mini + {two}", "sentence_pairs").startswith(f"corpus mini + {two}: 1 of 2 documents have")
 
 
 def test_tokens_are_those_of_the_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
