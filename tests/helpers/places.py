@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout
-SHARED = ROOT.parent / "shared"  # real data and tokenizers, where a machine has them
+GLUE = ROOT.parent / "shared" / "glue"  # the real files of GLUE, where a machine has them
 CASES = ROOT / "tests" / "cases"  # numbers computed by the original code
 
 # For any process, server or notebook, however busy the machine: a whole study takes a minute on an idle one. No test

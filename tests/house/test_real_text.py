@@ -1,7 +1,7 @@
 """Books of Debian packages as a corpus, and what an ALBERT learns from them: pytest tests/house/test_real_text.py
 
-The books are looked for where the packages are installed, or in BOOKS, a folder that they were unpacked into, BERT's
-vocabulary beside the repository, in `../shared/tokenizers`; without them the test that needs both is skipped.
+The books are looked for where the packages are installed, or in BOOKS, a folder that they were unpacked into; without
+them the test that needs them is skipped.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import struct
 import sys
 import zlib
@@ -16,13 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.places import SHARED
+from helpers.families import bert_vocabulary
 
 from benchmarks import debian_books, real_text
 from trainables.pretraining.packing import TokenisedCorpus
 
 BOOKS = Path(os.environ.get("BOOKS", "/"))
-VOCABULARY = SHARED / "tokenizers" / "bert-base-uncased"
 OSIS = (
     '<chapter n="1" osisID="Ps.1" sID="Ps.1"/> <title type="x">Psalm 1</title> <div sID="g1" type="x-p"/> Who is\n'
     '&amp; was <hi type="bold">blessed</hi> here? <div eID="g1" type="x-p"/><chapter eID="Ps.1"/> '
@@ -102,14 +102,15 @@ def test_frequencies_are_those_of_documents_to_train_on():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not VOCABULARY.is_dir(), reason=f"no vocabulary of BERT at {VOCABULARY}")
 def test_small_albert_learns_more_than_frequencies(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     try:
         text = real_text.books_in(BOOKS, tmp_path)
     except ValueError as error:
         pytest.skip(str(error))
-    backbone = real_text.write_backbone(tmp_path / "albert", str(VOCABULARY))
+    (tmp_path / "vocabulary").mkdir()
+    shutil.copy(bert_vocabulary(), tmp_path / "vocabulary")
+    backbone = real_text.write_backbone(tmp_path / "albert", str(tmp_path / "vocabulary"))
     row = real_text.measure(text, backbone, steps=real_text.STEPS)
     assert 3_900_000 < row["parameters"] < 4_300_000
     assert row["loss_before"] > math.log(30_522) - 0.1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launched_studies import launched_study
-from helpers.places import ROOT, SHARED
+from helpers.places import GLUE, ROOT
 from helpers.plan_files import with_lines
 from helpers.simulation import NO_PROVENANCE
 from msgspec.structs import replace
@@ -28,8 +28,6 @@ from study.plans.resolved_plan import ResolvedPlan
 from trainables.encoders import backbones
 from trainables.files.atomic_files import write_json
 from trainables.files.sources import HubUnreachable
-
-SHARED_GLUE = SHARED / "glue"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess:
@@ -280,16 +278,16 @@ def test_explained_value_names_option_or_file(tmp_path, capsys):
     } <= {*lines}
 
 
-@pytest.mark.skipif(not SHARED_GLUE.exists(), reason="the real GLUE files are not beside the repository")
+@pytest.mark.skipif(not GLUE.exists(), reason="the real GLUE files are not beside the repository")
 def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
-    real = ["--task", "rte", "--data", str(SHARED_GLUE), "--dry-run", "--out", str(tmp_path)]
+    real = ["--task", "rte", "--data", str(GLUE), "--dry-run", "--out", str(tmp_path)]
     assert launch.main([*real, "--method", "palbert,pabee"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "backbone mini-albert has random weights; --backbone chooses a pretrained one"
     assert "the other methods are tested against the baseline palbert" in lines
     assert launch.main(real) == 0
     assert "palbert/rte" in capsys.readouterr().out
-    assert launch.main(["--task", "stsb", "--data", str(SHARED_GLUE), "--out", str(tmp_path)]) == 2
+    assert launch.main(["--task", "stsb", "--data", str(GLUE), "--out", str(tmp_path)]) == 2
     assert "STS-B/train.tsv" in capsys.readouterr().err
 
 

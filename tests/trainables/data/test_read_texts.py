@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.places import SHARED
+from helpers.places import GLUE
 
 from trainables.data.glue import load_split, read_texts
 from trainables.data.tasks import TASKS
 
-GLUE = SHARED / "glue"  # the real files, where this machine has them
 QQP_HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
 
 

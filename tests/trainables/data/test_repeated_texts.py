@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.places import SHARED
+from helpers.places import GLUE
 
 from trainables.data.glue import count_repeated_texts
 from trainables.data.own_tasks import read_tasks
 from trainables.data.repeated_texts import RepeatedTexts, count_repeats, describe_repeats, hash_texts
 from trainables.data.tasks import TASKS
 
-GLUE = SHARED / "glue"  # the real files, where this machine has them
 TOML = 'texts = ["text"]\nlabels = ["0", "1"]\nmetrics = ["accuracy"]\n'
 
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
-import runpy
 import shutil
 from pathlib import Path
 
 import pytest
-from helpers.places import SHARED
 
 from trainables.data.glue import check_data, find_data_faults, load_split, read_texts
 from trainables.data.own_tasks import read_tasks
 from trainables.data.tasks import TASKS, Task
 
 TASK = 'texts = ["text"]\nlabels = ["0", "1"]\nmetrics = ["accuracy"]\n'
-FIELD = SHARED / "field" / "tasks"  # tasks from bug reports, where this machine has them
-field_tasks = pytest.mark.skipif(not FIELD.is_dir(), reason=f"no tasks in {FIELD}")
 
 
 def make_task(folder: Path, content: str | bytes, *, ending: str = ".csv", toml: str = TASK) -> Task:
@@ -217,20 +213,3 @@ def test_constant_scores_are_refused(tmp_path: Path) -> None:
     task = make_task(tmp_path, "text,label\ngood,2.5\nbad,2.5\n", toml=toml)
     fault = "train.csv: all 2 rows have the label 2.5, so no correlation has a meaning"
     assert find_fault(task) == f"{fault}; allowed: at least two different labels"
-
-
-@field_tasks
-@pytest.mark.parametrize("name", ["blankend", "floats", "longcell"])
-def test_files_of_bug_reports_are_read(tmp_path: Path, name: str) -> None:
-    folder = shutil.copytree(FIELD / name, tmp_path / "tasks" / name)
-    if (folder / "make.py").exists():
-        runpy.run_path(str(folder / "make.py"))
-    (task,) = read_tasks(folder.parent)
-    assert set(labels_of(task)) == {0, 1}
-
-
-@field_tasks
-def test_half_a_surrogate_pair_of_a_bug_report_is_refused(tmp_path: Path) -> None:
-    (task,) = read_tasks(shutil.copytree(FIELD / "lonehalf", tmp_path / "tasks" / "lonehalf").parent)
-    fault, _ = find_data_faults(task, "mini")
-    assert "train.jsonl, line 13: the text has half of a surrogate pair" in fault

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.configurations import values_of
-from helpers.places import SHARED
+from helpers.places import GLUE
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -204,9 +204,6 @@ def test_importing_the_table_imports_no_heavy_package() -> None:
 
 
 # The official GLUE.
-
-
-GLUE = SHARED / "glue"
 
 
 def official(name: str, split: str) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers import configurations
 from helpers.configurations import SIZES
-from helpers.places import SHARED
+from helpers.families import bert_vocabulary, write_albert_pieces
 from huggingface_hub.errors import EntryNotFoundError
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -297,19 +297,13 @@ def test_tokenizer_larger_than_the_embeddings_is_refused(tmp_path):
         load_encoder(saved(tmp_path), config_of(), vocab_size=99)
 
 
-@pytest.mark.skipif(not (SHARED / "tokenizers").is_dir(), reason="no real tokenizer files in ../shared/tokenizers")
-@pytest.mark.parametrize(
-    ("folder", "family", "pieces"),
-    [
-        ("albert-base-v2", "albert", ["▁a", "▁man", "▁sleep", "s"]),
-        ("bert-base-uncased", "bert", ["a", "man", "sleeps"]),
-    ],
-)
-def test_real_tokenizer_files_are_read(folder, family, pieces, tmp_path):
-    saved(tmp_path, family, tokenizer=None)
-    for file in (SHARED / "tokenizers" / folder).iterdir():
-        shutil.copy(file, tmp_path)
-    assert load_tokenizer(str(tmp_path), texts=list).tokenize("A man sleeps") == pieces
+def test_tokenizer_files_beside_configuration_are_read(tmp_path):
+    for family in ("albert", "bert"):
+        saved(tmp_path / family, family, tokenizer=None)
+    write_albert_pieces(tmp_path / "albert" / "spiece.model")
+    assert "".join(load_tokenizer(str(tmp_path / "albert"), texts=list).tokenize("A dog")) == "▁a▁dog"
+    shutil.copy(bert_vocabulary(), tmp_path / "bert")
+    assert load_tokenizer(str(tmp_path / "bert"), texts=list).tokenize("A man sleeps") == ["a", "man", "sleeps"]
 
 
 @pytest.mark.parametrize(
@@ -340,14 +334,14 @@ def test_a_folder_of_a_vocabulary_alone_is_bert_s_tokenizer(tmp_path, cased, tok
     assert tokenizer.convert_ids_to_tokens(tokenizer("a").input_ids) == ["[CLS]", "a", "[SEP]"]
 
 
-@pytest.mark.parametrize(
-    ("name", "ids"), [("bert-base-uncased", [101, 7592, 2088, 102]), ("albert-base-v2", [2, 10975, 126, 3])]
-)
-def test_the_vocabulary_files_of_bert_and_albert_load_alone(name, ids):
-    folder = SHARED / "tokenizers" / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not here")
-    assert load_tokenizer(str(folder), texts=list)("Hello world").input_ids == ids
+def test_vocabulary_files_of_bert_and_albert_load_alone(tmp_path):
+    write_albert_pieces(tmp_path / "spiece.model")
+    first, *pieces, last = load_tokenizer(str(tmp_path), texts=list)("a red dog").input_ids
+    assert (first, last) == (2, 3) and pieces and min(pieces) > 4
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    shutil.copy(bert_vocabulary(), folder)
+    assert load_tokenizer(str(folder), texts=list)("Hello world").input_ids == [101, 7592, 2088, 102]
 
 
 @pytest.mark.parametrize("family", ["albert", "sharebert"])
@@ -446,14 +440,13 @@ def test_vocabulary_larger_than_the_embeddings_is_refused_before_anything_is_loa
         check_backbone(backbone, str(tokenizer))
 
 
-@pytest.mark.skipif(not (SHARED / "tokenizers").is_dir(), reason="no real tokenizer files in ../shared/tokenizers")
-def test_real_model_of_sentencepiece_is_counted_and_refused_if_cut(tmp_path):
-    content = (SHARED / "tokenizers" / "albert-base-v2" / "spiece.model").read_bytes()
-    (tmp_path / "spiece.model").write_bytes(content)
+def test_sentencepiece_model_is_counted_and_refused_if_cut(tmp_path):
+    write_albert_pieces(tmp_path / "spiece.model")
+    content = (tmp_path / "spiece.model").read_bytes()
     check_backbone("albert-base", str(tmp_path))
-    with pytest.raises(Unusable, match=r"the tokenizer has 30000 tokens; backbone .* has 50 embeddings"):
+    with pytest.raises(Unusable, match=r"the tokenizer has \d+ tokens; backbone .* has 50 embeddings"):
         check_backbone(saved(tmp_path / "backbone"), str(tmp_path))
-    (tmp_path / "spiece.model").write_bytes(content[:300_000])
+    (tmp_path / "spiece.model").write_bytes(content[: len(content) // 3])
     with pytest.raises(
         Unusable, match=r"cannot be loaded: spiece.model: the file is not a complete SentencePiece model$"
     ):

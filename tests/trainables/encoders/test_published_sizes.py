@@ -1,10 +1,12 @@
 """Backbones by name at their published sizes, untrained: pytest tests/trainables/encoders/test_published_sizes.py"""
 
+import shutil
+
 import pytest
 import torch
 import transformers
 from helpers.configurations import config_of
-from helpers.places import SHARED
+from helpers.families import bert_vocabulary
 from transformers import AutoConfig
 
 from trainables.encoders.backbones import (
@@ -117,9 +119,9 @@ def test_a_tokenizer_must_be_named(name):
         check_backbone(name)
 
 
-@pytest.mark.skipif(not (SHARED / "tokenizers").is_dir(), reason="no real tokenizer files in ../shared/tokenizers")
-def test_a_tokenizer_s_folder_is_enough():
-    check_backbone("sharebert-small", str(SHARED / "tokenizers" / "bert-base-uncased"))
+def test_a_tokenizer_s_folder_is_enough(tmp_path):
+    shutil.copy(bert_vocabulary(), tmp_path)
+    check_backbone("sharebert-small", str(tmp_path))
 
 
 def test_depth_is_known_without_the_model():
