@@ -129,7 +129,7 @@ class TokenStates:
         if isinstance(self.mask, Places):
             return self.mask.padded(self.hidden).sum(1) / self.mask.mask[:, 0, 0, :, None].sum(1)
         if self.mask is None:
-            return self.hidden.sum(1) / self.hidden.shape[1]
+            return self.hidden.mean(1)
         real = (self.mask if isinstance(self.mask, Tensor) else self.mask.mask)[:, 0, 0, :, None]
         return (self.hidden * real).sum(1) / real.sum(1)
 

@@ -189,11 +189,12 @@ class EarlyExitModel(nn.Module, ABC):
             first_after, rest = self._begin(layer - 1, states, some_left)
             decision = decide(rule, _join([*first, first_after]), layer, going, generator)
             first, going = [], decision.going
-            leave = decision.leaves.nonzero()[:, 0]  # the one wait for a GPU: the next layer depends on the number
+            leave = decision.leaves.nonzero()  # the one wait for a GPU: the next layer depends on the number
             some_left = len(leave) > 0
             if not some_left:
                 states = rest(None)
                 continue
+            leave = leave[:, 0]
             answers[going.rows[leave]], exit_layer[going.rows[leave]] = decision.answer(leave), layer
             if len(leave) == len(going.rows):
                 return ExitResult(answers, exit_layer)

@@ -58,7 +58,7 @@ class PonderModel(EarlyExitModel):
         """Compute the classifier's logits."""
         return self.classifier(self.dropout(pooled))
 
-    def exit_logits(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
+    def exit_logits(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Compute the logits of λ, and the state of Λ for the next layer."""
         with without_autocast(pooled.device):
             return self.lambda_head(pooled.float(), carried)
@@ -124,20 +124,21 @@ class LambdaHead(nn.Module):
         if config.lambda_bias_init == "prior":
             nn.init.constant_(self.output.bias, log(config.prior_lambda) - log1p(-config.prior_lambda))
 
-    def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Compute the logits, (layers, batch), from the pooled outputs of consecutive layers, (layers, batch, size).
 
-        Also return `carried` for the next call: the recurrent state (batch, recurrent layers, size), or the last pooled
-        output (batch, size).
+        Also return `carried` for the next call: the recurrent state (batch, recurrent layers, size), the last pooled
+        output (batch, size), or None if Λ reads only h_i.
         """
         if self.arch == "rnn":
             state = None if carried is None else carried.transpose(0, 1).contiguous()
             features, state = self.recurrent(self.dropout(pooled), state)
             return self.output(features)[..., 0], state.transpose(0, 1)
-        features = self.dropout(pooled if self.arch == "linear" else self._with_layer_below(pooled, carried))
+        reads_below = self.arch != "linear"
+        features = self.dropout(self._with_layer_below(pooled, carried) if reads_below else pooled)
         for layer in self.hidden:
             features = torch.tanh(layer(features))
-        return self.output(features)[..., 0], pooled[-1]
+        return self.output(features)[..., 0], pooled[-1] if reads_below else None
 
     def _with_layer_below(self, pooled: Tensor, carried: Tensor | None) -> Tensor:
         """Compute [h_i, h_{i-1}] or h_i - h_{i-1}, (layers, batch, width)."""
