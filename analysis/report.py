@@ -48,10 +48,7 @@ OPEN_IF_SHORT = ("sources", "search_repeats", "scores_on_test")
 ONLY_IN_FILES = ("exit_settings",)  # the picture of scores against layers shows these settings
 LONGEST_OPEN = 12  # largest number of lines of a short table
 SECTIONS = {  # section title -> anchors of its tables and pictures, in order
-    "Scores": (
-        "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-ablation table-pabee "
-        "table-electra"
-    ),
+    "Scores": "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-published",
     "Comparisons": "table-comparisons table-comparisons_of_others",
     "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules "
     "table-guarantees picture-exit-layers",

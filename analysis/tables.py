@@ -41,13 +41,11 @@ LAYOUTS = (
     cost_tables.compute_table,
     checklist.data_table,
     certainty_tables.scores_on_test_table,
-    paper_tables.ablation_table,
-    paper_tables.pabee_table,
-    paper_tables.electra_table,
+    paper_tables.published_table,
 )
 
 TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)] + ["checklist"]
-WITHDRAWN = ["compute_of_arms"]  # tables of earlier versions, whose files are deleted
+WITHDRAWN = ["ablation", "compute_of_arms", "electra", "pabee"]  # tables of earlier versions, whose files are deleted
 ANSWER = "answer.md"
 WRITTEN_BY = "written_by.json"  # the version that wrote the tables
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from analysis.layouts.published_numbers import (
     NOT_STATED,
     PAPER_METRICS,
     Pair,
+    Placed,
     PublishedRow,
     collect_tasks,
     place_published,
@@ -37,6 +36,7 @@ from analysis.layouts.table import (
     HUNDREDTHS,
     POINTS,
     WHOLE,
+    Block,
     Entry,
     Line,
     Style,
@@ -44,7 +44,6 @@ from analysis.layouts.table import (
 )
 from analysis.statistics.comparisons import is_epoch_chosen_on_dev
 from analysis.statistics.costs import median_over_seeds, row_ledger, speed_up, warn_of_unlike_compute
-from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell, Row
 from study.facts.record import summarise
 
@@ -54,31 +53,31 @@ CHOSEN = (
     f'If a row says "{ON_THESE_ROWS}", its trials kept the epoch with the best score on the same dev examples, and its '
     "intervals cover less than 95 %."
 )
-NOTES_OF_DEV = ("table dev has the notes on searches, settings, data, code and devices",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperLayout:
-    """The layout of a paper's table: columns, format of the cells, and published rows."""
+    """The layout of a paper's table: the format of the cells, and the published rows."""
 
-    name: str
-    title: str
-    caption: str = "Scores are in points (100 x score)."
-    unit: str = "points"
-    tasks: tuple[str, ...]
-    before: Mapping[str, str] = field(default_factory=dict)  # columns before the tasks: name -> heading
-    after: Mapping[str, str] = field(default_factory=dict)
+    heading: str = ""  # of the block in the table `published`
+    facts: tuple[str, ...] = ()  # columns before the tasks
     entry: Callable[[Cell], Entry] = format_median
     metrics: Mapping[str, str]  # by task, named as in `published.csv`
     published: Callable[[list[Row]], tuple[PublishedRow, ...]]
+
+    def place(self, evidence: Evidence) -> Placed:
+        """Place the published rows beneath our rows, or apart; there are none on mini-GLUE."""
+        published = () if evidence.on_mini else self.published(evidence.rows)
+        return place_published(evidence.rows, published, self.metrics)
 
 
 def dev_table(evidence: Evidence) -> Table:
     """Make the dev table in the layout of PALBERT's tables 2 and 3, with medians and means over seeds."""
     rows, compared = evidence.rows, evidence.comparisons
     of_macro = ["Macro is the mean over the eight tasks of PALBERT's paper."]
+    placed = DEV.place(evidence)
     caption = [
-        DEV.caption,
+        "Scores are in points (100 x score).",
         *explain_means(evidence),
         *of_macro * any(row.cells.keys() >= {*PAPER_TASKS} for row in rows),
         notes.explain_marks(rows, compared),
@@ -86,13 +85,30 @@ def dev_table(evidence: Evidence) -> Table:
         *notes.describe_pretraining(evidence.studies),
         *notes.describe_pooling(evidence.studies),
     ]
-    return _make_paper_table(
+
+    def describe(row: Row) -> dict[str, Entry]:
+        places = {task: (row.label, task) for task in row.cells}
+        marks = {task: "" if at in evidence.samples else evidence.mark(at) for task, at in places.items()}  # else below
+        return {task: replace(format_median(cell), mark=marks[task]) for task, cell in row.cells.items()}
+
+    return make_table(
         evidence,
-        DEV,
+        "dev",
+        title="{glue}dev scores{data}, median over {seeds}",
+        columns={**_name_backbones(evidence), **list_task_columns(evidence.studies, PAPER_TASKS), "macro": "macro"},
+        lines=[
+            line
+            for row in rows
+            for line in (
+                Line(row.label, _describe_row(row) | describe(row)),
+                _make_mean_line(evidence, row),
+                *placed.beneath[row.label],
+            )
+        ],
+        blocks=placed.blocks,
         caption=" ".join(caption),
-        mark=lambda place: "" if place in evidence.samples else evidence.mark(place),  # else on the mean
-        beneath={row.label: [_make_mean_line(evidence, row)] for row in rows},
-        own_notes=[
+        notes=[
+            *verdict_notes(placed.pairs),
             *notes.seed_notes(rows),
             *notes.own_task_notes(evidence.studies),
             *notes.weak_model_notes(evidence.weak_models),
@@ -106,6 +122,7 @@ def dev_table(evidence: Evidence) -> Table:
                 f"departures, {name}: {'; '.join(map(str, lines))}"
                 for name, lines in notes.collect_departures(evidence.studies).items()
             ),
+            *placed.notes,
         ],
         sidecar={
             "means": [  # read by `study_folder.read_mean_intervals`
@@ -139,39 +156,63 @@ def _make_mean_line(evidence: Evidence, row: Row) -> Line:
     return Line(f"{row.label}, mean{chosen}", entries, source="mean")
 
 
-def ablation_table(evidence: Evidence) -> Table | None:
-    """Make a table in the layout of PALBERT's table 1, with the mean ± standard deviation over seeds.
+def published_table(evidence: Evidence) -> Table | None:
+    """Make the table of our numbers in the layouts of other papers' tables, with the published numbers.
 
     Return None on mini-GLUE.
     """
-    return None if evidence.on_mini else _make_paper_table(evidence, ABLATION)
+    if evidence.on_mini:
+        return None
+    layouts = [PABEE, ABLATION, *[ELECTRA] * _is_about_electra(evidence)]
+    blocks, pairs, further_notes = list[Block](), list[Pair](), list[str]()
+    for layout in layouts:
+        placed = layout.place(evidence)
+        blocks += [Block(layout.heading, _make_lines(evidence, layout, placed)), *placed.blocks]
+        pairs += placed.pairs
+        further_notes += placed.notes
+    return make_table(
+        evidence,
+        "published",
+        title="{glue}dev scores{data} beside published numbers, over {seeds}",
+        columns={
+            **_name_backbones(evidence),
+            "parameters_millions": "#Param",
+            "speed_up": "speed",
+            **list_task_columns(evidence.studies, PAPER_TASKS),
+        },
+        lines=blocks[0].lines,
+        blocks=blocks[1:],
+        unit="points; speed_up: ratio",
+        caption=" ".join([PUBLISHED_CAPTION, *[OF_ELECTRA] * (ELECTRA in layouts)]),
+        notes=[
+            *verdict_notes(pairs),
+            "table dev has the notes on searches, settings, data, code and devices",
+            *dict.fromkeys(further_notes),
+        ],
+    )
 
 
-def pabee_table(evidence: Evidence) -> Table | None:
-    """Make a table in the layout of PABEE's README, with parameters, speed-up and scores.
-
-    Return None on mini-GLUE.
-    """
-    return None if evidence.on_mini else _make_paper_table(evidence, PABEE)
-
-
-def electra_table(evidence: Evidence) -> Table | None:
-    """Make a table in ELECTRA's layout, with parameters, accuracy on MRPC and QQP, and Spearman on STS-B.
-
-    Return None on mini-GLUE, or if the published rows use neither our methods nor our backbones.
-    """
+def _is_about_electra(evidence: Evidence) -> bool:
+    """Check whether the published rows in ELECTRA's layout use one of our methods or backbones."""
     published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(collect_tasks(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
     arms = [arm for study in evidence.studies for arm in study.plan.arms]
-    is_about = any(arm.method in methods or arm.whole_backbone in backbones for arm in arms)
-    return _make_paper_table(evidence, ELECTRA) if is_about and not evidence.on_mini else None
+    return any(arm.method in methods or arm.whole_backbone in backbones for arm in arms)
+
+
+def _make_lines(evidence: Evidence, layout: PaperLayout, placed: Placed) -> list[Line]:
+    """Make the lines of our rows in a paper's layout, each with the comparable published lines beneath it."""
+    made = list[Line]()
+    for row in evidence.rows:
+        facts = {name: entry for name, entry in _describe_row(row).items() if name in ("backbone", *layout.facts)}
+        scores = {task: layout.entry(cell) for task, cell in row.cells.items()}
+        made += [Line(row.label, facts | scores), *placed.beneath[row.label]]
+    return made
 
 
 def pairs_with_published(evidence: Evidence) -> list[Pair]:
     """Pair our numbers with the comparable published numbers of all papers; the result is empty on mini-GLUE."""
-    rows = [] if evidence.on_mini else evidence.rows
-    layouts = (DEV, ABLATION, PABEE, ELECTRA)
-    return [pair for layout in layouts for pair in place_published(rows, layout.published(rows), layout.metrics).pairs]
+    return [pair for layout in (DEV, ABLATION, PABEE, ELECTRA) for pair in layout.place(evidence).pairs]
 
 
 def macro(row: Row) -> float | None:
@@ -185,51 +226,10 @@ def macro(row: Row) -> float | None:
     )
 
 
-def _make_paper_table(
-    evidence: Evidence,
-    layout: PaperLayout,
-    *,
-    mark: Callable[[Place], str] = lambda _: "",
-    beneath: Mapping[str, list[Line]] = MappingProxyType({}),
-    own_notes: Sequence[str] = NOTES_OF_DEV,
-    **others: Any,
-) -> Table:
-    rows = evidence.rows
-    placed = place_published(rows, () if evidence.on_mini else layout.published(rows), layout.metrics)
-
-    def describe(row: Row) -> dict[str, Entry]:
-        entries = {task: layout.entry(cell) for task, cell in row.cells.items()}
-        return _describe_row(row) | {task: replace(own, mark=mark((row.label, task))) for task, own in entries.items()}
-
-    is_mixed = len({cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}) > 1
-    return make_table(
-        evidence,
-        layout.name,
-        title=layout.title,
-        columns={
-            **({"backbone": "backbone"} if is_mixed else {}),
-            **layout.before,
-            **list_task_columns(evidence.studies, layout.tasks),
-            **layout.after,
-        },
-        lines=[
-            line
-            for row in rows
-            for line in (
-                Line(row.label, describe(row)),
-                *beneath.get(row.label, ()),
-                *placed.beneath[row.label],
-            )
-        ],
-        blocks=placed.blocks,
-        unit=layout.unit,
-        notes=[
-            *verdict_notes(placed.pairs),
-            *own_notes,
-            *placed.notes,
-        ],
-        **{"caption": layout.caption, **others},
-    )
+def _name_backbones(evidence: Evidence) -> dict[str, str]:
+    """Return the column of backbones if they differ between cells; else return no column."""
+    fingerprints = {cell.arm.backbone_fingerprint for row in evidence.rows for cell in row.cells.values()}
+    return {"backbone": "backbone"} if len(fingerprints) > 1 else {}
 
 
 def _describe_row(row: Row) -> dict[str, Entry]:
@@ -271,51 +271,31 @@ def _choose_early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     return first + select_backbones(rows, later)
 
 
-DEV = PaperLayout(
-    name="dev",
-    title="{glue}dev scores{data}, median over {seeds}",
-    tasks=PAPER_TASKS,
-    after={"macro": "macro"},
-    metrics=PAPER_METRICS,
-    published=_choose_palbert_rows,
+DEV = PaperLayout(metrics=PAPER_METRICS, published=_choose_palbert_rows)
+PABEE = PaperLayout(  # of its README
+    facts=("parameters_millions", "speed_up"), metrics=PAPER_METRICS, published=_choose_early_exit_rows
 )
 ABLATION = PaperLayout(
-    name="ablation",
-    title="{glue}dev scores{data}, mean ± standard deviation over {seeds}",
-    caption=(
-        "Scores are in points (100 x score). The standard deviation is that of single seeds, with n - 1 in the "
-        "denominator."
-    ),
-    tasks=("sst2", "rte", "cola"),  # PALBERT, table 1
+    heading="Mean ± standard deviation, as in PALBERT's table 1",
     entry=_format_deviation,
     metrics=PAPER_METRICS,
     published=lambda _: read_published_rows("PALBERT Tab.1"),
 )
-PABEE = PaperLayout(
-    name="pabee",
-    title="Parameters, speed-up and {glue}dev scores{data}, median over {seeds}",
-    caption=(
-        "Scores are in points. Parameters are in millions and include heads and Λ; shared parameters count once. Speed "
-        "is the number of all layers, summed over the tasks, divided by the sum of the mean layers per dev example. "
-        "The table exits has measured times."
-    ),
-    unit="points; speed_up: ratio",
-    tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
-    before={"parameters_millions": "#Param", "speed_up": "speed"},
-    metrics=PAPER_METRICS,
-    published=_choose_early_exit_rows,
-)
 ELECTRA = PaperLayout(
-    name="electra",
-    title="{glue}dev scores{data} in ELECTRA's metrics, median over {seeds}",
-    caption=(
-        "Scores are in points, parameters in millions. The metric is Matthews correlation on CoLA, Spearman "
-        "correlation on STS-B, and accuracy on the other GLUE tasks. On MNLI, our score is the mean of the matched and "
-        "the mismatched accuracy; ELECTRA's README has the matched accuracy alone."
-    ),
-    tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
-    before={"parameters_millions": "#Param"},
+    heading="Median in ELECTRA's metrics",
+    facts=("parameters_millions",),
     entry=_format_electra_score,
     metrics=ELECTRA_METRICS,
     published=lambda _: read_published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),
+)
+PUBLISHED_CAPTION = (
+    "Scores are in points (100 x score), above the first heading as medians; a standard deviation is that of single "
+    "seeds, with n - 1 in the denominator. Parameters are in millions and include heads and Λ; shared parameters count "
+    "once. Speed is the number of all layers, summed over the tasks, divided by the sum of the mean layers per dev "
+    "example; the table exits has measured times."
+)
+OF_ELECTRA = (
+    "ELECTRA's metric is Matthews correlation on CoLA, Spearman correlation on STS-B, and accuracy on the other GLUE "
+    "tasks; on MNLI, our score is the mean of the matched and the mismatched accuracy, and ELECTRA's README has the "
+    "matched accuracy alone."
 )

@@ -89,7 +89,7 @@ def test_number_with_unknown_seed_count_has_no_verdict(tmp_path):
 
 
 def test_pabee_s_table_has_parameters_and_speed_of_ours_and_theirs(tmp_path):
-    table = tables_of(write_study(tmp_path, arm("pabee", "rte", [0.8] * 5, mean_layers=8.0)))["pabee"]
+    table = tables_of(write_study(tmp_path, arm("pabee", "rte", [0.8] * 5, mean_layers=8.0)))["published"]
     ours, theirs = line(table, "pabee"), line(table, "published PABEE (1.57x)")
     assert (ours["parameters_millions"].text, ours["speed_up"].text) == ("12", "1.50")
     assert (theirs["parameters_millions"].text, theirs["speed_up"].text, theirs["rte"].text) == ("12", "1.57", "80.1")
@@ -135,7 +135,7 @@ def test_exits_have_a_gain_and_the_tested_difference(swept):
     [
         ("dev", "points"),
         ("exits", "points"),  # layers, megaflops and ratios have their unit in the column's name
-        ("pabee", "points; speed_up: ratio"),
+        ("published", "points; speed_up: ratio"),
         ("exit_settings", "points; speed_up: ratio"),
         ("comparisons", "points; p_value, adjusted_p_value: probability"),
     ],

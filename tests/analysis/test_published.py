@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -9,6 +11,7 @@ import pytest
 from helpers.made_studies import arm, config_of, record, write_study
 
 from analysis.layouts.evidence import PAPER_TASKS
+from analysis.layouts.paper_tables import ABLATION, ELECTRA, PABEE, PaperLayout
 from analysis.layouts.published_numbers import read_published_rows
 from analysis.layouts.rendering import Table
 from analysis.studies.load import load_study
@@ -21,6 +24,15 @@ BARE = {"lambda_layer_arch": "linear", "num_lambda_layers": 0, "lambda_learning_
 
 def table(study: Path, name: str = "dev") -> Table:
     return {table.name: table for table in make_tables([load_study(study)])}[name]
+
+
+def in_layout(study: Path, layout: PaperLayout) -> Table:
+    """The blocks of a paper's layout in the table `published`."""
+    made = table(study, "published")
+    headings = {each.heading for each in (PABEE, ABLATION, ELECTRA)}
+    start = next(number for number, block in enumerate(made.parts) if block.title == layout.heading)
+    own, *others = made.parts[start:]
+    return replace(made, lines=own.lines, blocks=[*takewhile(lambda block: block.title not in headings, others)])
 
 
 def beneath(made: Table, label: str) -> list[str]:
@@ -67,7 +79,7 @@ def test_every_row_of_the_ablation_finds_its_own_line(tmp_path):
         for method, fields in settings.items()
         for row in arm(method, "rte", [0.7, 0.72, 0.74, 0.7, 0.71], config=config_of(method.split(":")[0]) | fields)
     ]
-    made = table(write_study(tmp_path, records), "ablation")
+    made = in_layout(write_study(tmp_path, records), ABLATION)
     assert {method: beneath(made, method) for method in settings} == {
         "albert": ["published ALBERT"],
         "pondernet": ["published PonderNet (sampled exit)"],
@@ -101,7 +113,7 @@ def test_unowned_or_pinned_backbone_names_are_published(tmp_path, backbone):
 
 def test_partial_name_is_not_in_electra_table(tmp_path):
     records = arm("electra-small", "sst2", [0.9] * 5, config=config_of("electra-small") | {"head": "pooled"})
-    made = table(write_study(tmp_path, records, backbone="shoarora/electra-small-owt"), "electra")
+    made = in_layout(write_study(tmp_path, records, backbone="shoarora/electra-small-owt"), ELECTRA)
     assert beneath(made, "electra-small") == ["published ELECTRA-Small-OWT (ours, 17M)"]
 
 
@@ -109,10 +121,10 @@ def test_lmtuners_electra_stands_beside_a_pooled_head_alone(tmp_path):
     heads = {"electra-small": "first_token", "electra-small:lmtuners": "pooled"}
     configs = {method: config_of("electra-small") | {"head": head} for method, head in heads.items()}
     records = [row for method, config in configs.items() for row in arm(method, "sst2", [0.9] * 5, config=config)]
-    made = table(write_study(tmp_path / "both", records, backbone="shoarora/electra-small-owt"), "electra")
+    made = in_layout(write_study(tmp_path / "both", records, backbone="shoarora/electra-small-owt"), ELECTRA)
     assert beneath(made, "electra-small") == []
     assert beneath(made, "electra-small:lmtuners") == ["published ELECTRA-Small-OWT (ours, 17M)"]
-    made = table(write_study(tmp_path / "one", records[:5], backbone="shoarora/electra-small-owt"), "electra")
+    made = in_layout(write_study(tmp_path / "one", records[:5], backbone="shoarora/electra-small-owt"), ELECTRA)
     assert "with head pooled; here first_token" in apart(made, "ELECTRA-Small-OWT (ours, 17M)")[0]
 
 
@@ -120,7 +132,7 @@ def test_a_cell_with_another_start_stands_apart_and_the_others_beside(tmp_path):
     backbone = "shoarora/electra-small-owt"
     config = config_of("electra-small") | {"head": "pooled"}
     records = [row for task in ("sst2", "rte") for row in arm("electra-small", task, [0.8] * 5, config=config)]
-    made = table(write_study(tmp_path, records, backbone=backbone), "electra")
+    made = in_layout(write_study(tmp_path, records, backbone=backbone), ELECTRA)
     line = next(line for line in made.lines if line.label == "published ELECTRA-Small-OWT (ours, 17M)")
     assert set(line.entries) == {"parameters_millions", "sst2"}
     assert any("started from mnli; here from the backbone" in title for title in apart(made, line.label[10:]))
@@ -128,7 +140,7 @@ def test_a_cell_with_another_start_stands_apart_and_the_others_beside(tmp_path):
 
 def test_another_metric_is_named_and_stands_apart(tmp_path):
     records = arm("electra-small", "mnli", [0.8] * 5)
-    made = table(write_study(tmp_path, records, backbone="google/electra-small-discriminator"), "electra")
+    made = in_layout(write_study(tmp_path, records, backbone="google/electra-small-discriminator"), ELECTRA)
     assert beneath(made, "electra-small") == []
     assert "matched only" in apart(made, "ELECTRA-Small (=Small++)")[0]
 
@@ -153,7 +165,7 @@ def test_a_row_is_one_row_however_the_tasks_data_differ(tmp_path):
 def test_reasons_of_a_row_are_grouped_by_task(tmp_path):
     cut = ("train has 2 rows, the official 9",)
     records = arm("electra-small", "rte", [0.7] * 5, data_differences=cut) + arm("electra-small", "mnli", [0.8] * 5)
-    made = table(write_study(tmp_path, records, backbone="google/electra-small-discriminator"), "electra")
+    made = in_layout(write_study(tmp_path, records, backbone="google/electra-small-discriminator"), ELECTRA)
     (title,) = apart(made, "ELECTRA-Small (=Small++)")
     assert "Published, MNLI as accuracy (matched only in code); here mean(acc m,mm); RTE on the official GLUE;" in title
 
@@ -205,7 +217,7 @@ def test_a_cell_without_numbers_is_no_reason(tmp_path):
 
 def test_a_figure_over_all_tasks_is_in_its_heading(tmp_path):
     figure = "Published, as 95.5 % of BERT-base's scores alone"
-    (heading,) = apart(table(write_study(tmp_path / "real", arm("albert", "rte", [0.7] * 5)), "pabee"), SHAREBERT)
+    (heading,) = apart(in_layout(write_study(tmp_path / "real", arm("albert", "rte", [0.7] * 5)), PABEE), SHAREBERT)
     assert heading.startswith(f"{figure} (ShareBERT")
 
 
@@ -222,7 +234,7 @@ def test_a_published_table_without_the_tasks_studied_is_left_out(tmp_path):
 
 def test_rows_with_a_size_and_no_number_are_left_out(tmp_path):
     study = write_study(tmp_path, arm("albert", "rte", [0.76] * 5))
-    assert not any("ALBERT README" in block.title for block in table(study, "pabee").blocks)  # SST-2 and MNLI alone
+    assert not any("ALBERT README" in block.title for block in in_layout(study, PABEE).blocks)  # SST-2 and MNLI alone
 
 
 def test_an_origin_has_no_statistic_that_nobody_knows():
@@ -245,7 +257,7 @@ def test_costs_are_printed_as_speed_up_from_shares_of_layers_alone():
 
 
 def test_rows_of_an_unstated_split_stand_apart_with_their_trap(tmp_path):
-    made = table(write_study(tmp_path, arm("pabee", "rte", [0.7] * 5), backbone=BERT), "pabee")
+    made = in_layout(write_study(tmp_path, arm("pabee", "rte", [0.7] * 5), backbone=BERT), PABEE)
     (heading,) = apart(made, "PABEE (F-PABEE's run)")
     assert "on a split that is not stated" in heading and "split not stated, median of 5" in heading
     assert any("runs two layers and counts one" in note for note in made.notes)
@@ -256,13 +268,13 @@ def test_an_early_exit_paper_stands_in_tables_of_its_backbone_alone(tmp_path):
     papers = ("F-PABEE", "ElasticBERT")
     for backbone, expected in {BERT: papers[:1], "albert/albert-base-v2": papers[1:]}.items():
         records = arm("pabee", "sst2", [0.9] * 5) + arm("albert", "qqp", [0.9] * 5)
-        made = table(write_study(tmp_path / backbone, records, backbone=backbone), "pabee")
+        made = in_layout(write_study(tmp_path / backbone, records, backbone=backbone), PABEE)
         texts = [*(block.title for block in made.blocks), *made.notes]
         assert [paper for paper in papers if any(paper in text for text in texts)] == list(expected)
 
 
 def test_a_row_at_second_hand_says_so(tmp_path):
-    made = table(write_study(tmp_path, arm("albert", "sst2", [0.9] * 5)), "pabee")
+    made = in_layout(write_study(tmp_path, arm("albert", "sst2", [0.9] * 5)), PABEE)
     label = "published ALBERT-base (ElasticBERT's run)"
     assert label in beneath(made, "albert")
     assert any("ElasticBERT" in note and note.endswith("quoted at second hand") for note in made.notes)

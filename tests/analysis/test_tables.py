@@ -11,6 +11,7 @@ from helpers.places import ROOT
 from msgspec.structs import replace
 
 from analysis import load
+from analysis.layouts.paper_tables import ELECTRA, OF_ELECTRA
 from analysis.layouts.published_numbers import read_published_rows
 from analysis.studies.load import load_study
 from analysis.tables import main, write_tables
@@ -262,7 +263,7 @@ def test_command_writes_beside_the_records_and_prints_scores_and_answer(tmp_path
 def test_generated_data_stand_beside_no_published_number(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), data="mini")], tmp_path)
     assert "published" not in (tmp_path / "dev.md").read_text()
-    assert not [name for name in ("verdicts", "ablation", "pabee") if (tmp_path / f"{name}.md").exists()]
+    assert not [name for name in ("verdicts", "published") if (tmp_path / f"{name}.md").exists()]
 
 
 def test_files_of_withdrawn_tables_are_deleted_and_others_stay(tmp_path):
@@ -292,7 +293,7 @@ def test_broken_line_is_named_with_file_and_number(tmp_path):
 
 def test_ablation_is_mean_and_deviation_beside_table_1(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
-    text = (tmp_path / "ablation.md").read_text()
+    text = (tmp_path / "published.md").read_text()
     assert "72.1 ± 1.6" in text  # numpy: mean 0.721, std (n - 1) 0.01597
     assert "77.8 ± 1.2" in text
 
@@ -314,14 +315,17 @@ def test_electra_layout_uses_its_own_metrics(tmp_path):
     metrics = {"pearson": 0.88, "spearman": 0.86}
     records += arm("electra-small", "stsb", [0.87] * 5, metrics=metrics)
     write_tables([write_study(tmp_path, records, backbone="google/electra-small-discriminator")], tmp_path)
-    row = read_table(tmp_path / "electra.csv")[0]
-    assert (row["mrpc"], row["stsb"]) == ("88.0", "86.0")
-    assert "lmtuners" in (tmp_path / "electra.md").read_text()
+    lines = read_table(tmp_path / "published.csv")
+    row = next(line for line in lines if line["block"] == ELECTRA.heading)
+    assert (row["mrpc"], row["stsb"], row["parameters_millions"], row["speed_up"]) == ("88.0", "86.0", "12", "")
+    text = (tmp_path / "published.md").read_text()
+    assert "lmtuners" in text and OF_ELECTRA in text
 
 
 def test_electra_layout_is_left_out_without_electra(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
-    assert not (tmp_path / "electra.md").exists()
+    text = (tmp_path / "published.md").read_text()
+    assert ELECTRA.heading not in text and OF_ELECTRA not in text
 
 
 def test_published_numbers_have_source_and_confidence_and_name_the_swapped_cells():
@@ -348,7 +352,7 @@ def test_computing_environment_of_trials_is_told(tmp_path, stopping):
 
 def test_a_published_figure_over_tasks_stands_apart_with_its_parameters(tmp_path):
     write_tables([write_study(tmp_path, arm("albert", "rte", SCORES))], tmp_path)
-    (row,) = [row for row in read_table(tmp_path / "pabee.csv") if row["method"] == "published ShareBERT-Small"]
+    (row,) = [row for row in read_table(tmp_path / "published.csv") if row["method"] == "published ShareBERT-Small"]
     assert row["parameters_millions"] == "5" and not any(row[task] for task in EIGHT)
     assert row["block"].startswith(
         "Published, as 95.5 % of BERT-base's scores alone (ShareBERT, AAAI 2024, article 29781"
