@@ -38,6 +38,7 @@ from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm
+from trainables.configuration.ranges import Interval
 from trainables.models.exit_rules import LayerOutputs, apply_exit, every_patience
 
 SAMPLERS = ("random", "tpe", "qmc", "grid", "cmaes", "gp")
@@ -59,13 +60,13 @@ class Surface:
         """The point in a cube: each range from 0 to 1 as it is drawn, and each choice an axis of its own."""
         place: list[float] = []
         for name, allowed in self._arm.space.items():
-            match allowed.attributes:
-                case {"choices": list(choices)}:
-                    place += [0.5**0.5 * (config[name] == choice) for choice in choices]
-                case {"low": low, "high": high, "log": True}:
+            match allowed:
+                case Interval(low=low, high=high, log=True):
                     place.append(math.log(config[name] / low) / math.log(high / low))
-                case {"low": low, "high": high}:
+                case Interval(low=low, high=high):
                     place.append((config[name] - low) / (high - low))
+                case choices:
+                    place += [0.5**0.5 * (config[name] == choice) for choice in choices]
         return place
 
     def score(self, config: Any) -> float:

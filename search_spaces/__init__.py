@@ -7,14 +7,18 @@ is fast, because only the methods' files import Optuna.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from trainables import VARIANT
 from trainables import list_methods as list_methods
-from trainables.configuration.schema import Configuration, Value
+from trainables.configuration.ranges import Choices, Interval
+from trainables.configuration.schema import Configuration, Value, from_json
 from trainables.configuration.spelling import resolve_name, unknown_name_error
 from trainables.files import method_files
 from trainables.files.method_files import MethodFile
@@ -29,8 +33,10 @@ class SearchSpace:
 
     method: str  # "palbert", or "palbert:a"
     file: str  # path within the package, or whole path of an included file
-    space: Mapping[str, BaseDistribution]  # the tuned fields; empty if nothing is searched
-    post_hoc: Mapping[str, BaseDistribution]  # exit settings to try on each trained model; in `space` too, unless fixed
+    space: Mapping[str, Choices | Interval]  # the tuned fields; empty if nothing is searched
+    post_hoc: Mapping[
+        str, Choices | Interval
+    ]  # exit settings to try on each trained model; in `space` too, unless fixed
     fixed: Configuration  # values of the fields that are not tuned
     fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields that replace `fixed`
     fixed_by_family: Mapping[str, Configuration] = field(default_factory=dict)  # family of backbones -> the same
@@ -40,7 +46,7 @@ class SearchSpace:
     backbone: Mapping[str, str]  # "mini" or "paper" -> backbone
     tokenizer: Mapping[str, str | None] = field(default_factory=dict)  # keys as in `backbone`; None: the backbone's
     families: Sequence[str] = ()  # families of backbones that the method accepts; empty for any
-    mini_space: Mapping[str, BaseDistribution]  # replaces fields of `space` on a tiny random backbone
+    mini_space: Mapping[str, Choices | Interval]  # replaces fields of `space` on a tiny random backbone
     mini_grid: Mapping[str, Sequence[Value]]  # replaces fields of `paper_grid` on a tiny random backbone
     mini_fixed: Configuration  # replaces fields of `fixed` on a tiny random backbone; not tuned
     defaults: Mapping[str, Mapping[str, Any]]  # "fixed", "mini_space" ... -> what `_every_method.py` sets of it
@@ -83,9 +89,10 @@ def load(method: str) -> SearchSpace:
     base, _, variant = method.partition(VARIANT)
     module = _load_module(base)
     content = {name.lower(): getattr(module, name) for name in (*NEEDED, *_OPTIONAL) if hasattr(module, name)}
-    post_hoc = {field: _make_distribution(values) for field, values in content.get("post_hoc", {}).items()}
+    content |= {"space": read_space(module, "SPACE"), "mini_space": read_space(module, "MINI_SPACE")}
+    post_hoc = {field: _read_menu(values) for field, values in content.get("post_hoc", {}).items()}
     chosen = {field: values for field, values in post_hoc.items() if field not in module.FIXED}
-    content |= {"post_hoc": post_hoc, "space": {**module.SPACE, **chosen}}
+    content |= {"post_hoc": post_hoc, "space": {**content["space"], **chosen}}
     defaults = _list_defaults(content)
     for name, values in defaults.items():
         content[name] = values | content.get(name, {})
@@ -105,18 +112,40 @@ def _list_defaults(content: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
     fixed, tuned = {*content["fixed"]}, {*content["space"]}
     mini = {field for name in _MINI for field in content.get(name.lower(), {})}
     mentioned = {"fixed": tuned | fixed, "mini_space": mini | fixed, "mini_grid": mini | fixed, "mini_fixed": mini}
+    values = {name: getattr(every_method, name.upper()) for name in mentioned}
+    values["mini_space"] = read_space(every_method, "MINI_SPACE")
     return {
-        name: {field: value for field, value in getattr(every_method, name.upper()).items() if field not in fields}
+        name: {field: value for field, value in values[name].items() if field not in fields}
         for name, fields in mentioned.items()
     }
 
 
-def _make_distribution(values: Sequence[Value]) -> BaseDistribution:
-    from optuna.distributions import CategoricalDistribution, IntDistribution
+def read_space(module: ModuleType, name: str) -> dict[str, Choices | Interval]:
+    """Read the ranges of a mapping of a method's file; {} if the file lacks the mapping."""
+    return {
+        field: _read_distribution(distribution, where=f"{name}[{field!r}]")
+        for field, distribution in getattr(module, name, {}).items()
+    }
 
-    if isinstance(values, range):
-        return IntDistribution(values[0], values[-1], step=values.step)
-    return CategoricalDistribution(values)
+
+def _read_distribution(distribution: BaseDistribution, *, where: str) -> Choices | Interval:
+    """Convert an Optuna distribution to choices or an interval; an interval of one value becomes a single choice."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(distribution, CategoricalDistribution):
+        return from_json(Choices, json.dumps(distribution.choices).encode(), where=where)
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    if distribution.single():
+        return (distribution.low,)
+    step = None if isinstance(distribution, IntDistribution) and distribution.step == 1 else distribution.step
+    low, high, log = distribution.low, distribution.high, distribution.log
+    return Interval(low=low, high=high, log=log, step=UNSET if step is None else step)
+
+
+def _read_menu(values: Sequence[Value]) -> Choices | Interval:
+    if isinstance(values, range) and len(values) > 1 and values.step > 0:
+        return Interval(low=values[0], high=values[-1], step=UNSET if values.step == 1 else values.step)
+    return tuple(values)
 
 
 def _load_module(method: str) -> ModuleType:

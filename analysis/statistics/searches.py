@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from analysis.statistics.uncertainty import Variance, variance_of_ranked
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
-from study.plans.resolved_plan import Range
+from trainables.configuration.ranges import Choices, Interval, format_searched
 
 FEWEST_CONFIGURATIONS = 4  # with fewer, the spread of the better half is unknown
 ROUNDING = 1e-9  # tolerance for a budget in trials
@@ -82,22 +82,20 @@ def find_edges(cell: Cell) -> list[Edge]:
     """
     values = {field: (cell.config or {}).get(field) for field in cell.arm.space}
     return [
-        Edge(field, value, wider.as_option)
+        Edge(field, value, format_searched(wider))
         for field, value in values.items()
         if isinstance(value, int | float) and (wider := widen_range(cell.arm.space[field], value)) is not None
     ]
 
 
-def widen_range(allowed: Range, value: int | float) -> Range | None:
+def widen_range(allowed: Choices | Interval, value: int | float) -> Choices | Interval | None:
     """Extend a range at the end at which `value` is; return None if `value` is not at an end.
 
     Choices have ends if they are at least three numbers in ascending order.
     """
-    if allowed.choices is not None:
+    if isinstance(allowed, tuple):
         return _add_choice(allowed, value)
-    (low, high), is_log = allowed.ends, allowed.attributes.get("log") is True
-    if low == high:
-        return None
+    low, high, is_log = allowed.low, allowed.high, allowed.log
     start, place, stop = (math.log(number) if is_log else number for number in (low, value, high))
     if abs(2 * (place - start) / (stop - start) - 1) < 1 - 2 * EDGE:
         return None
@@ -106,22 +104,22 @@ def widen_range(allowed: Range, value: int | float) -> Range | None:
         name, end, target = "low", low, low / _WIDENING if is_log else max(low - width, low / 2)
     else:
         name, end, target = "high", high, high * _WIDENING if is_log else high + width
-    if isinstance(step := allowed.attributes.get("step"), int) and step > 1:
+    if isinstance(step := allowed.step, int):
         target = end + math.copysign(step * math.ceil(abs(target - end) / step), target - end)
     beyond = _round_beyond(end, target)
-    return None if beyond is None else replace(allowed, attributes={**allowed.attributes, name: beyond})
+    return None if beyond is None else replace(allowed, **{name: beyond})
 
 
-def _add_choice(allowed: Range, value: int | float) -> Range | None:
+def _add_choice(allowed: Choices, value: int | float) -> Choices | None:
     """Add a choice beyond the first or last choice, at the ratio of the two nearest choices."""
-    choices = [choice for choice in allowed.choices or () if isinstance(choice, int | float)]
-    if len(choices) < 3 or choices != sorted(choices) or len(choices) < len(allowed.choices or ()):
+    choices = [choice for choice in allowed if isinstance(choice, int | float)]
+    if len(choices) < 3 or choices != sorted(choices) or len(choices) < len(allowed):
         return None
     if value not in (choices[0], choices[-1]):
         return None
     end, nearest = choices[:2] if value == choices[0] else choices[:-3:-1]
     beyond = _round_beyond(end, end * end / nearest) if end and nearest else None
-    return None if beyond is None else replace(allowed, attributes={"choices": sorted([*choices, beyond])})
+    return None if beyond is None else tuple(sorted([*choices, beyond]))
 
 
 def _round_beyond(end: int | float, target: float) -> int | float | None:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs runs hooks without the folder that they 
 
 import search_spaces  # noqa: E402
 import trainables  # noqa: E402
-from study.plans.resolution import make_range  # noqa: E402
+from trainables.configuration.ranges import format_range  # noqa: E402
 from trainables.files import method_files  # noqa: E402
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def method_sections(name: str) -> Iterator[str]:
     if variants := search_spaces.variants(name):
         yield f"Variants: {', '.join(f'`{variant}`' for variant in variants)}."
     lines = ["| field | value or range | the paper's grid |", "| --- | --- | --- |"]
-    for field, distribution in space.space.items():
+    for field, allowed in space.space.items():
         grid = ", ".join(map(str, space.paper_grid.get(field, ())))
-        lines.append(f"| `{field}` | {str(make_range(distribution)).replace(' | ', ', ')} | {grid} |")
+        lines.append(f"| `{field}` | {format_range(allowed).replace(' | ', ', ')} | {grid} |")
     lines += [f"| `{field}` | {value} | |" for field, value in sorted(space.fixed.items())]
     yield "\n".join(lines)
     yield "Departures from the paper or its code:"

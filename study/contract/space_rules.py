@@ -10,16 +10,14 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_type_hints
-
-from optuna.distributions import BaseDistribution
-from optuna.trial import create_trial
+from typing import get_type_hints
 
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
 from trainables import Departure
 from trainables.configuration import TrainingConfig, list_defaults
+from trainables.configuration.ranges import Choices, Interval, format_range, is_allowed, list_extremes
 from trainables.configuration.schema import Configuration, Value, from_plain
 from trainables.configuration.spelling import suggest_nearest
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
@@ -254,17 +252,15 @@ def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Va
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
-def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
+def list_corners(ranges: Mapping[str, Choices | Interval]) -> list[dict[str, Value]]:
     """List the corners of a search space: every combination of choices and of the ends of numeric ranges."""
-    return list_combinations(
-        {field: getattr(range_, "choices", None) or (range_.low, range_.high) for field, range_ in ranges.items()}
-    )
+    return list_combinations({field: list_extremes(allowed) for field, allowed in ranges.items()})
 
 
-def list_mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
+def list_mini_ranges(space: SearchSpace) -> dict[str, Choices | Interval]:
     """Return the ranges of the fields that are tuned on tiny random backbones."""
     ranges = {**space.space, **space.mini_space}
-    return {field: distribution for field, distribution in ranges.items() if field not in space.mini_fixed}
+    return {field: allowed for field, allowed in ranges.items() if field not in space.mini_fixed}
 
 
 def _find_unknown(name: str, keys: Iterable[str], menu: Collection[str]) -> Iterator[Fault]:
@@ -280,13 +276,13 @@ def _compare_fields(name: str, fields: Collection[str], space: Collection[str]) 
         yield name, f"{name} has {field}, which SPACE lacks"
 
 
-def _find_outside(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapping[str, Any]) -> Iterator[Fault]:
+def _find_outside(
+    name: str, points: Mapping[str, Sequence[Value]], ranges: Mapping[str, Choices | Interval]
+) -> Iterator[Fault]:
     for field in [field for field in points if field in ranges]:
         for value in points[field]:
-            try:
-                create_trial(value=0.0, params={field: value}, distributions={field: ranges[field]})
-            except ValueError:
-                yield name, f"{name} has {field} {value!r}, which is outside of {ranges[field]}"
+            if not is_allowed(value, ranges[field]):
+                yield name, f"{name} has {field} {value!r}, which is outside of {format_range(ranges[field])}"
 
 
 def _find_refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:

@@ -11,9 +11,8 @@ import warnings
 from collections.abc import Mapping
 from itertools import islice, product
 
-import msgspec
 import optuna
-from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -22,6 +21,7 @@ from study.facts.record import Status
 from study.facts.study_facts import ArmFacts, TrialFacts
 from study.plans.resolved_plan import Arm, digest
 from study.plans.samplers import OWN, make_own_sampler
+from trainables.configuration.ranges import Choices, Interval, list_allowed
 from trainables.configuration.schema import Value
 
 STATES: dict[Status, TrialState] = {
@@ -74,7 +74,7 @@ class Proposals:
 
     def _first_new_point(self) -> dict[str, Value] | None:
         """Return an untried point of a finite search space; None if all points were tried or the space is infinite."""
-        menus = [allowed.values for allowed in self._arm.space.values()]
+        menus = [list_allowed(allowed) for allowed in self._arm.space.values()]
         finite = [menu for menu in menus if menu is not None]
         if len(finite) < len(menus):
             return None
@@ -141,4 +141,14 @@ class _Sequence(QMCSampler):
 
 def make_distributions(arm: Arm) -> dict[str, BaseDistribution]:
     """Convert the arm's search space to Optuna distributions."""
-    return {name: json_to_distribution(msgspec.json.encode(allowed).decode()) for name, allowed in arm.space.items()}
+    return {name: make_distribution(allowed) for name, allowed in arm.space.items()}
+
+
+def make_distribution(allowed: Choices | Interval) -> BaseDistribution:
+    """Convert a range to an Optuna distribution."""
+    if isinstance(allowed, tuple):
+        return CategoricalDistribution(allowed)
+    if allowed.is_whole:
+        low, high, step = int(allowed.low), int(allowed.high), int(allowed.distance or 1)
+        return IntDistribution(low, high, log=allowed.log, step=step)
+    return FloatDistribution(allowed.low, allowed.high, log=allowed.log, step=allowed.distance)

@@ -2,8 +2,9 @@
 
 The format number of a plan is in `plan.json`. In `events.jsonl`, each `launch_began` line gives the format of the lines
 of that launch. If a newer version of this package continues a study, the file contains two formats. The first released
-format is 2. A new field with a default value keeps the format number. If a field is renamed, removed or changes its
-meaning, increase `FORMAT` and add a `Step` from the previous format. tests/study/test_formats.py checks each format.
+format is 2; format 3 writes ranges of tuned fields in another form. A new field with a default value keeps the format
+number. If a field is renamed, removed or changes its meaning, increase `FORMAT` and add a `Step` from the previous
+format. tests/study/test_formats.py checks each format.
 
 The last field of a line is a checksum of the other fields, so that a damaged number is noticed. Journals of older
 versions have lines without it.
@@ -33,7 +34,7 @@ from trainables.runs.trial import EpochRow, Outcome, Score
 
 FILE = "events.jsonl"
 FIRST_FORMAT = 2  # also the format of a `plan.json` without a format number
-FORMAT = 2
+FORMAT = 3
 
 LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
 Reopening = Literal["asked", "code", "versions"]
@@ -314,10 +315,28 @@ class Step:
     """The functions that convert a plan and an event to the next format. They do not change their arguments."""
 
     plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
-    event: Callable[[Plain], Plain]  # for a journal line; its plan, if any, is already converted
+    event: Callable[[Plain], Plain] | None = None  # for a journal line; its plan, if any, is already converted
 
 
-STEPS: Mapping[int, Step] = {}  # format -> conversion to the next format
+def _simplify_ranges(plan: Plain) -> Plain:
+    """Replace Optuna's JSON of a distribution by choices or an interval, as format 3 has them."""
+    arms = [
+        {**arm, "space": {name: _simplify_range(**allowed) for name, allowed in arm["space"].items()}}
+        for arm in plan["arms"]
+    ]
+    return {**plan, "arms": arms}
+
+
+def _simplify_range(name: str, attributes: Plain) -> list[Any] | Plain:
+    if "choices" in attributes or attributes["low"] == attributes["high"]:
+        choices: list[Any] = attributes.get("choices") or [attributes["low"]]
+        return choices
+    is_default = attributes.get("step") in (None, 1 if name == "IntDistribution" else None)
+    names = ("low", "high", "log") if is_default else ("low", "high", "log", "step")
+    return {each: attributes[each] for each in names if each in attributes}
+
+
+STEPS: Mapping[int, Step] = {2: Step(plan=_simplify_ranges)}  # format -> conversion to the next format
 
 
 def check_format(number: int, *, where: str) -> None:
@@ -347,7 +366,7 @@ def migrate_event(event: Plain, number: int) -> Plain:
         step = STEPS[each]
         if "plan" in event:
             event = {**event, "plan": step.plan(event["plan"])}
-        event = step.event(event)
+        event = step.event(event) if step.event else event
     return event
 
 
@@ -401,8 +420,9 @@ class EventReader(Reader):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
                 self._format = msgspec.json.decode(line, type=_Began).format
             check_format(self._format, where=where)
-        if self._format != FORMAT:
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        is_changed = line.startswith(_LAUNCH) or any(STEPS[each].event for each in range(self._format, FORMAT))
+        if self._format != FORMAT and is_changed:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
                 line = msgspec.json.encode(migrate_event(msgspec.json.decode(line), self._format))
         try:
             event: Event = super().read(line, where=where)

@@ -21,11 +21,12 @@ from study.facts.attestation import Provenance
 from study.plans import profiles
 from study.plans.plan import Plan
 from study.plans.ranges import NONE, format_toml, override_settings, read_tables, split_key
-from study.plans.resolved_plan import Arm, Range, ResolvedPlan, digest
+from study.plans.resolved_plan import Arm, ResolvedPlan, digest
 from study.terminal.text import list_first
 from trainables import base_method
 from trainables.configuration import Count, TrainingConfig
-from trainables.configuration.schema import Typed, from_plain, to_plain
+from trainables.configuration.ranges import Choices, Interval, format_searched
+from trainables.configuration.schema import Typed, Value, from_plain, to_plain
 from trainables.configuration.spelling import suggest_nearest
 from trainables.data.tasks import TASKS
 from trainables.files import method_files
@@ -288,7 +289,7 @@ def compare_arms(before: Arm, after: Arm, *, set_by_hand: Collection[str] | None
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
     changed = [
-        f"{name} {' -> '.join(side.as_option if isinstance(side, Range) else json.dumps(side) for side in pair)}"
+        f"{name} {' -> '.join(map(_format_field, pair))}"
         + _explain_exit_setting(name, before, after)
         + _explain_default(name, before, after, set_by_hand)
         for name, pair in pairs.items()
@@ -297,6 +298,10 @@ def compare_arms(before: Arm, after: Arm, *, set_by_hand: Collection[str] | None
     for fact in ("backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint", "start_from"):
         changed += list_changes(fact, getattr(before, fact), getattr(after, fact))
     return changed
+
+
+def _format_field(value: Choices | Interval | Value) -> str:
+    return format_searched(value) if isinstance(value, Interval | tuple) else json.dumps(value)
 
 
 def _explain_exit_setting(name: str, before: Arm, after: Arm) -> str:

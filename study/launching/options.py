@@ -23,8 +23,6 @@ from study.plans.names_elsewhere import LINES_OF_PLAN_FILE
 from study.plans.plan import MOST_REPEATS, EarlyStopping, Plan
 from study.plans.ranges import (
     FORMS,
-    Choices,
-    Interval,
     Setting,
     format_option,
     is_searched,
@@ -49,6 +47,7 @@ from study.terminal.processes import PACKAGES, check_not_shadowed, is_installed
 from study.terminal.text import counted
 from trainables import base_method
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
+from trainables.configuration.ranges import Choices, Interval
 from trainables.configuration.schema import Typed, Value, from_plain
 from trainables.configuration.spelling import is_same_name, resolve_name
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks

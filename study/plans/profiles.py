@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from study.plans.plan import Plan
-from study.plans.ranges import Interval
+from trainables.configuration.ranges import Interval
 from trainables.configuration.spelling import unknown_name_error
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
 

@@ -8,37 +8,21 @@ searched.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainables.configuration.schema import Typed, Value, from_plain, read_value
+from msgspec import UNSET
+from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
+from trainables.configuration.ranges import Choices, Interval, format_range, list_extremes
+from trainables.configuration.schema import Value, from_plain, read_value
 
 FORMS = "LOW..HIGH, LOW..HIGH:log, A,B,C"
 NONE = "none"  # stands for null, which TOML lacks
 _LOG = ":log"
 
 
-class Interval(Typed, frozen=True, kw_only=True):
-    """A range of numbers that includes both ends."""
-
-    low: int | float
-    high: int | float
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if the ends are not finite, not in order, or not positive on a log scale."""
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ValueError(f"low is {self.low} and high is {self.high}; allowed: finite numbers, with low below high")
-        if self.log and self.low <= 0:
-            raise ValueError(f"low is {self.low}; allowed with a log scale: a number > 0")
-
-
-Choices = tuple[Value, ...]
 Setting = Value | Choices | Interval
 Settings = Mapping[str, Setting]
 
@@ -55,9 +39,7 @@ def format_option(key: str, setting: Setting) -> str:
 
 def format_setting(setting: Setting) -> str:
     """Format a setting for captions: `1e-05 to 0.0001 log`, `16 | 32`, `5`."""
-    if isinstance(setting, Interval):
-        return f"{setting.low} to {setting.high}{' log' * setting.log}"
-    return " | ".join(map(json.dumps, setting)) if isinstance(setting, tuple) else json.dumps(setting)
+    return format_range(setting) if isinstance(setting, Interval | tuple) else json.dumps(setting)
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -189,7 +171,8 @@ def format_toml(fields: Mapping[str, object], settings: Settings) -> str:
 def _convert_interval(value: Value | Interval) -> Value:
     """Format an interval as a TOML table, and None as `none`. `format_toml` removes the quotes around the table."""
     if isinstance(value, Interval):
-        return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"
+        step = "" if value.step is UNSET else f", step = {value.step}"
+        return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log}{step} }}"
     return NONE if value is None else value
 
 
@@ -205,18 +188,14 @@ def convert_option(kind: Any, value: Value, *, named: str) -> Any:
         raise ValueError(str(error).replace(": the value is", " is")) from None
 
 
-def make_distribution(setting: Choices | Interval, kind: Any, *, named: str) -> BaseDistribution:
-    """Make the Optuna distribution for a field of type `kind`; `named` is the option's name for messages.
+def convert_range(setting: Choices | Interval, kind: Any, *, named: str) -> Choices | Interval:
+    """Convert the choices or ends of a range to `kind`, the type of a field; `named` is the option's name for messages.
 
     Raises:
         ValueError: the field cannot hold a choice or an end of the interval.
     """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    values = setting if isinstance(setting, tuple) else (setting.low, setting.high)
-    converted = [convert_option(kind, value, named=named) for value in values]
+    converted = tuple(convert_option(kind, value, named=named) for value in list_extremes(setting))
     if isinstance(setting, tuple):
-        return CategoricalDistribution(converted)
+        return converted
     low, high = converted
-    distribution = IntDistribution if type(low) is type(high) is int else FloatDistribution
-    return distribution(low=low, high=high, log=setting.log)
+    return replace(setting, low=low, high=high)

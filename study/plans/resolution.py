@@ -24,7 +24,6 @@ from typing import get_type_hints
 
 from msgspec import UNSET
 from msgspec.structs import replace
-from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 
 import search_spaces
 import trainables
@@ -46,12 +45,11 @@ from study.plans.plan import (
 )
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining
 from study.plans.ranges import (
-    Interval,
     convert_option,
+    convert_range,
     find_keys,
     format_option,
     is_searched,
-    make_distribution,
     split_key,
 )
 from study.plans.resolved_plan import (
@@ -59,7 +57,6 @@ from study.plans.resolved_plan import (
     MOST_SEEDS,
     Arm,
     Protocol,
-    Range,
     ResolvedPlan,
     format_arm_name,
     list_confirm_seeds,
@@ -67,7 +64,16 @@ from study.plans.resolved_plan import (
 from study.plans.samplers import check_sampler, describe_sampler, describe_select_by, read_select_by
 from study.terminal.text import counted
 from trainables.configuration import list_defaults
-from trainables.configuration.schema import Value, from_json
+from trainables.configuration.ranges import (
+    Choices,
+    Interval,
+    choose_middle,
+    format_range,
+    is_allowed,
+    list_allowed,
+    list_extremes,
+)
+from trainables.configuration.schema import Configuration, Value
 from trainables.configuration.spelling import unknown_name_error
 from trainables.data.glue import check_data, count_repeated_texts, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks
@@ -101,8 +107,8 @@ class Resolution:
     """The configurations of one arm, with the origin of every value and range."""
 
     fixed: dict[str, Layered[Value]]
-    tuned: dict[str, Layered[Range]]
-    post_hoc: dict[str, Layered[tuple[Value, ...]]]  # exit settings, each with at least two values
+    tuned: dict[str, Layered[Choices | Interval]]
+    post_hoc: dict[str, Layered[Choices]]  # exit settings, each with at least two values
     first: list[dict[str, Value]]  # points of tuned fields to try first
     backbone: Layered[str]
     tokenizer: Layered[str | None]
@@ -214,56 +220,101 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     kind = "mini" if "mini" in (plan.profile, plan.data) else "paper"
     backbone, tokenizer = choose_backbone(space, kind, backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
-    layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
-    in_file = merge_layers([*layers, *(space.layers("mini_space") if is_mini else ())])
-    fixed_by_hand, searched = _collect_by_hand(plan, space, arm)
-    fixed_in_files: Layers[Value] = [
-        *space.layers("fixed"),
-        (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
-        *(space.layers("mini_fixed") if is_mini else _list_family_values(space, backbone.value)),
-        (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
-    ]
-    fixed = merge_layers(fixed_in_files) | fixed_by_hand
-    fixed = {name: value for name, value in fixed.items() if name not in searched}
-    tuned = {name: Layered(make_range(layered.value), layered.origin) for name, layered in in_file.items()} | searched
-    tuned = {name: ranged for name, ranged in tuned.items() if name not in fixed}
-    published = () if is_mini else space.published.get(task, ())
-    mini_grid = space.layers("mini_grid") if is_mini else ()
-    grid = merge_layers([(f"{space.file} PAPER_GRID", space.paper_grid), *mini_grid])
-    points = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
-    points += [(layered.origin, {name: layered.value[0]}) for name, layered in grid.items()]
-    unsearched = set[str]() if plan.searched_alone is UNSET else tuned.keys() - {*plan.searched_alone}
-    if tuned.keys() - unsearched <= space.post_hoc.keys():
-        unsearched = set(tuned)
-    fixed |= {name: _choose_papers_value(name, ranged, points) for name, ranged in tuned.items() if name in unsearched}
-    tuned = {name: ranged for name, ranged in tuned.items() if name not in unsearched}
-    published = [
-        point for point in published if all(tuned[name].value.contains(point[name]) for name in point.keys() & tuned)
-    ]
-    if plan.sampler == "grid":
-        grid |= {
-            name: Layered(_list_values(name, ranged, why="--sampler grid"), ranged.origin)
-            for name, ranged in tuned.items()
-            if name in searched
-        }
-        menus = {name: CategoricalDistribution(grid[name].value) for name in tuned}
-        tuned = {name: Layered(make_range(menu), grid[name].origin) for name, menu in menus.items()}
-    settings = {
+    published, grid = () if is_mini else space.published.get(task, ()), _merge_grid(space, is_mini=is_mini)
+    by_hand, searched = _collect_by_hand(plan, space, arm)
+    values = _merge_values(space, task, backbone.value) | by_hand
+    values = {name: value for name, value in values.items() if name not in searched}
+    tunable = _merge_ranges(space, is_mini=is_mini) | searched
+    tunable = {name: ranged for name, ranged in tunable.items() if name not in values}
+    names = _choose_searched(plan, space, tunable)
+    papers = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
+    papers += [(menu.origin, {name: menu.value[0]}) for name, menu in grid.items()]
+    unsearched = {name: _choose_papers_value(name, tunable[name], papers) for name in tunable if name not in names}
+    ranges = {name: ranged for name, ranged in tunable.items() if name in names}
+    menus = _list_menus(ranges, grid, searched) if plan.sampler == "grid" else ranges
+    exits = {
         name: Layered(tuple(_list_values(name, ranged, why="an exit setting")), ranged.origin)
-        for name, ranged in tuned.items()
+        for name, ranged in menus.items()
         if name in space.post_hoc
     }
-    fixed |= {name: Layered(menu.value[0], menu.origin) for name, menu in settings.items() if len(menu.value) == 1}
-    post_hoc = {name: menu for name, menu in settings.items() if len(menu.value) > 1}
-    tuned = {name: ranged for name, ranged in tuned.items() if name not in settings}
-    won = [winner.values for winner in plan.list_firsts(arm)]
-    first = _drop_repeats({name: point[name] for name in tuned if name in point} for point in (*won, *published))
-    if plan.sampler == "grid":
-        whole_grid = list_combinations({name: grid[name].value for name in tuned})
-        first = _drop_repeats([*(point for point in first if point in whole_grid), *whole_grid])
+    single = {name: Layered(menu.value[0], menu.origin) for name, menu in exits.items() if len(menu.value) == 1}
+    tuned = {name: ranged for name, ranged in menus.items() if name not in exits}
+    within = [point for point in published if _is_within(point, ranges)]
+    return Resolution(
+        fixed=values | unsearched | single,
+        tuned=tuned,
+        post_hoc={name: menu for name, menu in exits.items() if name not in single},
+        first=_list_first_points(plan, arm, tuned, within),
+        backbone=backbone,
+        tokenizer=tokenizer,
+    )
+
+
+def _merge_values(space: SearchSpace, task: str, backbone: str) -> dict[str, Layered[Value]]:
+    """Merge the values of the fields that the search space fixes for a task and a backbone."""
+    return merge_layers(
+        [
+            *space.layers("fixed"),
+            (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
+            *(space.layers("mini_fixed") if is_tiny(backbone) else _list_family_values(space, backbone)),
+            (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
+        ]
+    )
+
+
+def _merge_ranges(space: SearchSpace, *, is_mini: bool) -> dict[str, Layered[Choices | Interval]]:
+    """Merge the ranges of the tuned fields and of the exit settings."""
+    layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
+    return merge_layers([*layers, *(space.layers("mini_space") if is_mini else ())])
+
+
+def _merge_grid(space: SearchSpace, *, is_mini: bool) -> dict[str, Layered[Sequence[Value]]]:
+    """Merge the grids of the search space: the values of each field that the grid sampler tries."""
+    layers = [(f"{space.file} PAPER_GRID", space.paper_grid)]
+    return merge_layers([*layers, *(space.layers("mini_grid") if is_mini else ())])
+
+
+def _choose_searched(plan: Plan, space: SearchSpace, tunable: Collection[str]) -> set[str]:
+    """Choose the fields to search; none if only exit settings would be left."""
+    names = set(tunable) if plan.searched_alone is UNSET else {*tunable} & {*plan.searched_alone}
+    return set() if names <= space.post_hoc.keys() else names
+
+
+def _list_menus(
+    ranges: Mapping[str, Layered[Choices | Interval]],
+    grid: Mapping[str, Layered[Sequence[Value]]],
+    searched: Collection[str],
+) -> dict[str, Layered[Choices | Interval]]:
+    """List the values that the grid sampler tries: those of the grid, or every value of a range in `searched`."""
+    return {
+        name: Layered(tuple(_list_values(name, ranged, why="--sampler grid")), ranged.origin)
+        if name in searched
+        else Layered(tuple(grid[name].value), grid[name].origin)
+        for name, ranged in ranges.items()
+    }
+
+
+def _is_within(point: Configuration, ranges: Mapping[str, Layered[Choices | Interval]]) -> bool:
+    """Check if each value of a point is in its range; fields without a range are ignored."""
+    return all(is_allowed(point[name], ranges[name].value) for name in point.keys() & ranges)
+
+
+def _list_first_points(
+    plan: Plan, arm: str, tuned: Mapping[str, Layered[Choices | Interval]], published: Collection[Configuration]
+) -> list[dict[str, Value]]:
+    """List the points that the arm's search tries first: those of --first-from, published ones, and the whole grid.
+
+    Raises:
+        ValueError: a value of --first-from is outside the arm's range.
+    """
     for winner in plan.list_firsts(arm):
         _check_range(winner, tuned, arm)
-    return Resolution(fixed, tuned, post_hoc, first, backbone, tokenizer)
+    points = [*(winner.values for winner in plan.list_firsts(arm)), *published]
+    first = _drop_repeats({name: point[name] for name in tuned if name in point} for point in points)
+    if plan.sampler != "grid":
+        return first
+    grid = list_combinations({name: list_extremes(menu.value) for name, menu in tuned.items()})
+    return _drop_repeats([*(point for point in first if point in grid), *grid])
 
 
 def _list_family_values(space: SearchSpace, backbone: str) -> Layers[Value]:
@@ -289,10 +340,11 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
     arm, asked = plan.arm(name), plan.asked
     space, resolution = search_spaces.load(arm.method), resolve_configuration(asked, arm.method, arm.task)
     rows = [(field, json.dumps(layered.value), layered.origin) for field, layered in resolution.fixed.items()]
-    rows += [(field, str(layered.value), layered.origin) for field, layered in resolution.tuned.items()]
+    rows += [(field, format_range(layered.value), layered.origin) for field, layered in resolution.tuned.items()]
     for field, settings in resolution.post_hoc.items():
-        menu = " | ".join(map(json.dumps, settings.value))
-        rows.append((field, f"{menu}, evaluated on the model of every search trial", settings.origin))
+        rows.append(
+            (field, f"{format_range(settings.value)}, evaluated on the model of every search trial", settings.origin)
+        )
     if arm.search_precision is not UNSET:
         rows.append(("precision of search trials", json.dumps(arm.search_precision), "--search-precision"))
     rows.append(("backbone", arm.backbone, resolution.backbone.origin))
@@ -368,7 +420,7 @@ def _resolve_arm(
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
     """Check that the method accepts what --search allows: each choice of a list, both ends of an interval."""
-    menus = {name: (layered.origin, arm.space[name].extremes) for name, layered in resolution.tuned.items()}
+    menus = {name: (layered.origin, list_extremes(arm.space[name])) for name, layered in resolution.tuned.items()}
     menus |= {name: (layered.origin, [*layered.value]) for name, layered in resolution.post_hoc.items()}
     for name, (origin, values) in menus.items():
         for value in values if origin.startswith("--search") else ():
@@ -407,7 +459,7 @@ def check_family(method: str, backbone: str) -> None:
 
 def _collect_by_hand(
     plan: Plan, space: SearchSpace, arm: str
-) -> tuple[dict[str, Layered[Value]], dict[str, Layered[Range]]]:
+) -> tuple[dict[str, Layered[Value]], dict[str, Layered[Choices | Interval]]]:
     """Collect an arm's fixed values and ranges from the settings of the plan.
 
     Raises:
@@ -416,7 +468,7 @@ def _collect_by_hand(
     profile = profiles.load(plan.profile).settings
     config = trainables.load(space.method).Config
     kinds = get_type_hints(config, include_extras=True)
-    fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[Range]]()
+    fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[Choices | Interval]]()
     for field, key in find_keys(plan.settings, arm).items():
         setting, named = plan.settings[key], format_option(key, plan.settings[key])
         is_from_profile = profile.get(key) == setting
@@ -428,7 +480,7 @@ def _collect_by_hand(
             raise make_field_error(named, field, space.method, config.__struct_fields__, departures=departures)
         origin = f"study/plans/profiles.py {plan.profile.upper()}" if is_from_profile else named
         if isinstance(setting, Interval | tuple):
-            searched[field] = Layered(make_range(make_distribution(setting, kinds[field], named=named)), origin)
+            searched[field] = Layered(convert_range(setting, kinds[field], named=named), origin)
         else:
             fixed[field] = Layered(convert_option(kinds[field], setting, named=named), origin)
     return complete_attention(fixed), searched
@@ -443,40 +495,39 @@ def _select_unsearched(resolution: Resolution) -> list[str]:
     return [name for name, layered in resolution.fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
-def _choose_papers_value(field: str, ranged: Layered[Range], points: Layers[Value]) -> Layered[Value]:
+def _choose_papers_value(field: str, ranged: Layered[Choices | Interval], points: Layers[Value]) -> Layered[Value]:
     """Choose the first value of `points` that is in the range. If there is none, choose the middle of the range."""
     for origin, point in points:
-        if field in point and ranged.value.contains(point[field]):
+        if field in point and is_allowed(point[field], ranged.value):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
-    return Layered(ranged.value.middle, f"the middle of {ranged.value}, {ranged.origin}{_NOT_SEARCHED}")
+    return Layered(
+        choose_middle(ranged.value), f"the middle of {format_range(ranged.value)}, {ranged.origin}{_NOT_SEARCHED}"
+    )
 
 
-def _list_values(field: str, ranged: Layered[Range], *, why: str) -> Sequence[Value]:
+def _list_values(field: str, ranged: Layered[Choices | Interval], *, why: str) -> Sequence[Value]:
     """List every value of a field.
 
     Raises:
         ValueError: the field is continuous; the message begins with `why`, such as `--sampler grid`.
     """
-    if ranged.value.values is None:
+    values = list_allowed(ranged.value)
+    if values is None:
         raise ValueError(
-            f"{why}: {field} is {ranged.value} ({ranged.origin}), which is continuous; allowed: choices (A,B,C), or "
-            "whole numbers"
+            f"{why}: {field} is {format_range(ranged.value)} ({ranged.origin}), which is continuous; allowed: choices "
+            "(A,B,C), or whole numbers"
         )
-    return ranged.value.values
+    return values
 
 
-def make_range(distribution: BaseDistribution) -> Range:
-    """Convert an Optuna distribution to a plan's `Range`."""
-    return from_json(Range, distribution_to_json(distribution).encode(), where="an Optuna distribution")
-
-
-def _check_range(first: First, tuned: Mapping[str, Layered[Range]], arm: str) -> None:
+def _check_range(first: First, tuned: Mapping[str, Layered[Choices | Interval]], arm: str) -> None:
     """Raise ValueError if a --first-from value is outside the arm's range."""
     for name in tuned.keys() & first.values.keys():
-        if not tuned[name].value.contains(first.values[name]):
+        if not is_allowed(first.values[name], tuned[name].value):
             raise ValueError(
                 f"--first-from: {first.origin} has {name} {json.dumps(first.values[name])}, which is outside the range "
-                f"of {arm}, {tuned[name].value}; allowed: a range that contains this value, or no --first-from"
+                f"of {arm}, {format_range(tuned[name].value)}; allowed: a range that contains this value, or no "
+                "--first-from"
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from msgspec import UNSET, UnsetType
@@ -17,6 +17,7 @@ import trainables
 from study.plans.plan import EarlyStopping, Plan
 from trainables import Departure
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision, list_defaults
+from trainables.configuration.ranges import Choices, Interval, list_allowed, list_extremes
 from trainables.configuration.schema import Configuration, Typed, Value, to_plain
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import Task
@@ -26,77 +27,6 @@ from trainables.runs.trial import Selection
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
 Departures = tuple[Departure | str, ...]  # files written before 2026-11-25 contain strings
 MOST_SEEDS = 100  # confirm seeds per arm if searches are repeated
-
-
-class Range(Typed, frozen=True, kw_only=True):
-    """The range of a tuned field: an Optuna distribution in its JSON form."""
-
-    name: str
-    attributes: Mapping[str, Value | list[Value]]
-
-    @property
-    def choices(self) -> list[Value] | None:
-        """All choices; None for an interval."""
-        choices = self.attributes.get("choices")
-        return choices if isinstance(choices, list) else None
-
-    @property
-    def ends(self) -> tuple[int | float, int | float]:
-        """Both ends of the interval."""
-        low, high = self.attributes["low"], self.attributes["high"]
-        assert isinstance(low, int | float) and isinstance(high, int | float)
-        return low, high
-
-    @property
-    def extremes(self) -> list[Value]:
-        """All choices, or both ends of the interval."""
-        return self.choices or [*self.ends]
-
-    @property
-    def middle(self) -> Value:
-        """The middle choice, or the mean of an interval's ends.
-
-        The mean is geometric if the range is logarithmic. If the range has steps, the mean is rounded down to a step.
-        """
-        if self.choices:
-            return self.choices[(len(self.choices) - 1) // 2]
-        (low, high), step = self.ends, self.attributes.get("step")
-        middle = math.sqrt(low * high) if self.attributes.get("log") else (low + high) / 2
-        if isinstance(step, int | float):
-            middle = low + (middle - low) // step * step
-        return int(middle) if isinstance(low, int) else float(f"{middle:.6g}")
-
-    @property
-    def values(self) -> Sequence[Value] | None:
-        """Every value that the field can have; None for a continuous range."""
-        if self.choices:
-            return self.choices
-        (low, high), step = self.ends, self.attributes.get("step")
-        if low == high or not isinstance(step, int | float):
-            return [low] if low == high else None
-        if isinstance(low, int) and isinstance(high, int) and isinstance(step, int):
-            return range(low, high + 1, step)
-        return [low + number * step for number in range(1 + round((high - low) / step))]
-
-    def __str__(self) -> str:
-        """Format the range for captions: `16 | 32`, `1e-05 to 0.0001 log`."""
-        if self.choices:
-            return " | ".join(map(json.dumps, self.choices))
-        return f"{self.attributes['low']} to {self.attributes['high']}{' log' * (self.attributes.get('log') is True)}"
-
-    @property
-    def as_option(self) -> str:
-        """The range in the syntax of --search: `16,32`, `1e-05..0.0001:log`."""
-        if self.choices:
-            return str(self).replace('"', "").replace(" | ", ",")
-        return str(self).replace(" to ", "..").replace(" log", ":log")
-
-    def contains(self, value: Value) -> bool:
-        """Check if the range contains this value."""
-        if self.choices:
-            return value in self.choices
-        low, high = self.ends
-        return isinstance(value, int | float) and low <= value <= high
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):
@@ -123,9 +53,9 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     method: str
     task: str
-    space: Mapping[str, Range]  # ranges of tuned fields; empty: no search
+    space: Mapping[str, Choices | Interval]  # ranges of tuned fields; empty: no search
     fixed: Configuration  # the other fields of the method's configuration, without those of `list_defaults` at default
-    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings: a search chooses the best
+    post_hoc: Mapping[str, Choices] | UnsetType = UNSET  # exit settings: a search chooses the best
     first: tuple[Configuration, ...]  # configurations tried first: of --first-from, published, or the grid
     samples: int  # requested search trials
     seeds: tuple[int, ...]  # of the confirm trials
@@ -176,11 +106,11 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def can_search_more(self) -> bool:
         """True if the search space has more points than `samples`."""
-        numbers = [math.inf if allowed.values is None else len(allowed.values) for allowed in self.space.values()]
-        return bool(self.space) and math.prod(numbers) > self.samples
+        menus = map(list_allowed, self.space.values())
+        return bool(self.space) and math.prod(math.inf if menu is None else len(menu) for menu in menus) > self.samples
 
     @property
-    def exit_settings(self) -> Mapping[str, tuple[Value, ...]]:
+    def exit_settings(self) -> Mapping[str, Choices]:
         """The values that a search tries for each exit setting; {} if there are none."""
         return self.post_hoc or {}
 
@@ -191,13 +121,13 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     def list_values(self, name: str) -> list[Value]:
         """List the choices or both ends of a tuned field, or the value of a fixed field."""
-        return self.space[name].extremes if name in self.space else [{**list_defaults(), **self.fixed}[name]]
+        return list_extremes(self.space[name]) if name in self.space else [{**list_defaults(), **self.fixed}[name]]
 
     def find_most(self, name: str) -> int:
         """Return the highest value of an integer field."""
         return max(value for value in self.list_values(name) if isinstance(value, int))
 
-    def read_field(self, name: str) -> Range | tuple[Value, ...] | Value:
+    def read_field(self, name: str) -> Choices | Interval | Value:
         """Return a field's range, exit settings or fixed value; `absent` if the arm has no such field."""
         fixed = {**list_defaults(), **self.fixed}
         return self.space.get(name) or self.exit_settings.get(name) or fixed.get(name, "absent")
@@ -219,7 +149,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     def any_configuration(self) -> Configuration:
         """One valid configuration of the arm, with the first choice or the lower end of each range."""
         settings = {name: values[0] for name, values in self.exit_settings.items()}
-        return {**self.fixed, **{name: allowed.extremes[0] for name, allowed in self.space.items()}, **settings}
+        return {**self.fixed, **{name: list_extremes(allowed)[0] for name, allowed in self.space.items()}, **settings}
 
 
 class Protocol(Typed, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTablesError, write_tables
 from study.facts.plan_file import require_plan
 from study.plans.plan import First
-from study.plans.resolved_plan import Range
 
 SCORES = [0.72, 0.725, 0.73, 0.74, 0.69]
 OTHER = CONFIG | {"learning_rate": 3e-5}
@@ -56,8 +55,7 @@ def test_unlike_ranges_are_printed_as_search_takes_them(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES))
     plan = require_plan(two).plan
-    choices = Range(name="CategoricalDistribution", attributes={"choices": [1e-5, 3e-5]})
-    arms = [replace(own, space={"learning_rate": choices}) for own in plan.arms]
+    arms = [replace(own, space={"learning_rate": (1e-5, 3e-5)}) for own in plan.arms]
     write_plan_of(two, replace(plan, arms=tuple(arms)))
     unlike = r"albert/rte is not the same in .*: learning_rate 2e-06\.\.5e-05:log -> 1e-05,3e-05; --separate gives"
     with pytest.raises(ValueError, match=unlike):

@@ -14,7 +14,7 @@ from analysis.statistics.searches import (
     widen_range,
 )
 from analysis.statistics.uncertainty import variance_of_ranked
-from study.plans.resolved_plan import Range
+from trainables.configuration.ranges import Interval, format_searched
 
 SEEDS = [0.70, 0.72, 0.71, 0.74, 0.69]
 
@@ -107,15 +107,8 @@ def test_a_task_that_one_row_has_is_not_compared(tmp_path):
     assert at_equal_budget(rows, "trials") == []
 
 
-def interval(low, high, **attributes):
-    return Range(
-        name="IntDistribution" if isinstance(low, int) else "FloatDistribution",
-        attributes={"low": low, "high": high} | attributes,
-    )
-
-
-def choices(*values):
-    return Range(name="CategoricalDistribution", attributes={"choices": list(values)})
+def interval(low, high, **fields):
+    return Interval(low=low, high=high, **fields)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +120,15 @@ def choices(*values):
         (interval(0.2, 0.9), 0.85, "0.2..0.95"),  # a share stays below 1
         (interval(0.9, 0.999), 0.999, "0.9..0.9995"),
         (interval(1000.0, 1024.0), 1024.0, "1000.0..1040.0"),
-        (interval(1, 3, step=1), 3, "1..4"),
+        (interval(1, 3), 3, "1..4"),
         (interval(10, 100, step=10), 100, "10..150"),
-        (choices(0.9, 0.95, 0.99), 0.99, "0.9,0.95,0.99,0.995"),
-        (choices(16, 32, 128), 128, "16,32,128,512"),
-        (choices(16, 32, 128), 16, "8,16,32,128"),
+        ((0.9, 0.95, 0.99), 0.99, "0.9,0.95,0.99,0.995"),
+        ((16, 32, 128), 128, "16,32,128,512"),
+        ((16, 32, 128), 16, "8,16,32,128"),
     ],
 )
 def test_winner_at_an_end_gets_a_wider_range(allowed, value, wider):
-    assert widen_range(allowed, value).as_option == wider
+    assert format_searched(widen_range(allowed, value)) == wider
 
 
 @pytest.mark.parametrize(
@@ -143,12 +136,12 @@ def test_winner_at_an_end_gets_a_wider_range(allowed, value, wider):
     [
         (interval(5e-5, 2e-4, log=True), 1e-4),
         (interval(0.0, 0.3), 0.01),  # nothing lies below 0
-        (interval(1, 3, step=1), 1),
-        (interval(3, 3, step=1), 3),
-        (choices(16, 32, 128), 32),
-        (choices(16, 128), 128),
-        (choices("linear", "linear_cat", "rnn"), "rnn"),
-        (choices(3, 1, 2), 3),
+        (interval(1, 3), 1),
+        ((3,), 3),
+        ((16, 32, 128), 32),
+        ((16, 128), 128),
+        (("linear", "linear_cat", "rnn"), "rnn"),
+        ((3, 1, 2), 3),
     ],
 )
 def test_winner_inside_its_range_and_at_a_natural_end_gets_none(allowed, value):

@@ -22,7 +22,7 @@ from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler, specify_trial
 from study.drivers.driver import end_trial
 from study.facts.attestation import Provenance
-from study.facts.events import Report
+from study.facts.events import FORMAT, Report
 from study.facts.journal import Journal
 from study.facts.plan_file import PlanFile, write_plan
 from study.facts.study_facts import TrialFacts
@@ -218,6 +218,7 @@ def _save_model(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: T
 
 def _write_plan(folder: Path, plan: ResolvedPlan) -> None:
     content = PlanFile(
+        format=FORMAT,
         name=folder.name,
         created="2026-01-01T00:00:00.000000+00:00",
         command="python -m study.launch --task rte",

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from analysis.layouts.evidence import Evidence, gather
 from analysis.studies.cells import Row, make_rows
 from analysis.studies.load import load_study
-from study.facts.events import FILE
+from study.facts.events import FILE, FORMAT
 from study.facts.plan_file import PlanFile, write_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.plans.plan import EarlyStopping, Plan
-from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan, digest, list_confirm_seeds
+from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan, digest, list_confirm_seeds
+from trainables.configuration.ranges import Interval
 from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
@@ -63,7 +64,7 @@ CONTENT = {
     "tokenizer_fingerprint": None,
     "data_fingerprint": "f00d",
 }
-SPACE = {"learning_rate": Range(name="FloatDistribution", attributes={"low": 2e-6, "high": 5e-5, "log": True})}
+SPACE = {"learning_rate": Interval(low=2e-6, high=5e-5, log=True)}
 
 
 def config_of(method: str) -> dict[str, Any]:
@@ -133,6 +134,7 @@ def write_plan_of(folder: Path, plan: ResolvedPlan, *, name: str | None = None) 
     """The plan.json of a study in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     content = PlanFile(
+        format=FORMAT,
         name=name or folder.name,
         created="2026-01-01T00:00:00.000000+00:00",
         command="python -m study.launch",

@@ -146,6 +146,7 @@ def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():
         "trainables.files.atomic_files",
         "trainables.files.method_files",
         "trainables.configuration",
+        "trainables.configuration.ranges",
         "trainables.configuration.schema",
         "trainables.files",
         "trainables.files.sources",

@@ -5,23 +5,35 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from helpers.edited_studies import read_event_lines
 from helpers.kept_studies import FORMATS, launch, schema
 from msgspec.structs import replace
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+)
 
+import search_spaces
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
 from analysis.tables import make_tables
 from study import status
+from study.decisions.proposals import make_distribution
 from study.facts import events
 from study.facts.events import LaunchBegan, Step, read_events
 from study.facts.plan_file import read_plan, require_plan
 from study.facts.study_facts import read_facts
 from study.launch import main
 from study.plans.resolved_plan import digest
+from trainables.configuration.ranges import Choices, Interval
+from trainables.configuration.schema import from_plain
 
 NUMBERS = range(events.FIRST_FORMAT, events.FORMAT + 1)
 RULE = (
@@ -57,6 +69,35 @@ def test_kept_study_opens(kept: Path) -> None:
     assert predictions is not None and predictions.score == pytest.approx(confirmed.score)
     assert {table.name for table in make_tables([study])} >= {"dev", "exits", "winners"}
     assert status.main([str(kept)]) == 1
+
+
+def test_ranges_of_format_2_become_choices_and_intervals() -> None:
+    folder = FORMATS / "2"
+    began = next(event for event in read_events(folder) if isinstance(event, LaunchBegan))
+    (arm,) = began.plan.arms
+    assert arm.space["learning_rate"] == Interval(low=0.001, high=0.002, log=True)
+    assert all(isinstance(allowed, Interval | tuple) for allowed in arm.space.values())
+    assert require_plan(folder).plan.arms == began.plan.arms
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        FloatDistribution(1e-5, 1e-3, log=True),
+        FloatDistribution(0.0, 1.0, step=0.25),
+        IntDistribution(1, 4),
+        IntDistribution(1, 64, log=True),
+        IntDistribution(10, 100, step=10),
+        CategoricalDistribution([16, 32.0, None, "rnn", True]),
+    ],
+)
+def test_every_distribution_survives_format_3(distribution: BaseDistribution) -> None:
+    """The range of a search space, that of format 2 in today's words, and what Optuna gets are the same."""
+    plain = {"arms": [{"space": {"field": json.loads(distribution_to_json(distribution))}}]}
+    (arm,) = events.STEPS[2].plan(plain)["arms"]
+    allowed = from_plain(Choices | Interval, arm["space"]["field"], where="")  # type: ignore[arg-type]  # a union
+    read = search_spaces.read_space(SimpleNamespace(SPACE={"field": distribution}), "SPACE")  # type: ignore[arg-type]
+    assert (read, make_distribution(allowed)) == ({"field": allowed}, distribution)
 
 
 def test_kept_study_continues_with_its_own_selection(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +141,7 @@ def test_newer_format_is_refused_in_one_line(newest: Path, capsys: pytest.Captur
     _write_plan(newest, format=number, more=True)
     assert status.main([str(newest)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    reads = "this version reads format 2" if events.FORMAT == 2 else "this version reads formats 2 to"
+    reads = "this version reads format 2" if events.FORMAT == 2 else f"this version reads formats 2 to {events.FORMAT}"
     assert (
         f"plan.json: format {number} was written by a newer version of glue-exit-study; {reads}; use the version"
         in line
@@ -121,9 +162,10 @@ def test_format_before_the_first_release_is_refused(newest: Path) -> None:
         read_facts(newest)
 
 
-def test_plan_without_a_format_is_of_the_first(newest: Path) -> None:
-    _write_plan(newest, format=None)
-    file = read_plan(newest)
+def test_plan_without_a_format_is_of_the_first(tmp_path: Path) -> None:
+    first = Path(shutil.copytree(FORMATS / str(events.FIRST_FORMAT), tmp_path / "study"))
+    _write_plan(first, format=None)
+    file = read_plan(first)
     assert file is not None and file.format == events.FIRST_FORMAT
 
 

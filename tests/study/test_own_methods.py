@@ -118,7 +118,7 @@ MISTAKES = {
     ),
     "value": (
         changed("entropy_space.py", "[0.1, 0.3, 0.5]", "[0.1, 0.3, 5.0]"),
-        "{0}/entropy_space.py:9: PAPER_GRID has threshold 5.0, which is outside of FloatDistribution(",
+        "{0}/entropy_space.py:9: PAPER_GRID has threshold 5.0, which is outside of 0.05 to 0.6",
     ),
 }
 

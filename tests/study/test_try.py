@@ -25,7 +25,7 @@ from study.decisions.scheduler import specify_trial
 from study.plans.plan import Plan
 from study.plans.profiles import MINI
 from study.plans.resolution import resolve
-from study.plans.resolved_plan import Range
+from trainables.configuration.ranges import Interval, choose_middle, is_allowed
 from trainables.configuration.schema import Typed
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.files import method_files
@@ -61,7 +61,7 @@ def test_values_are_of_study_or_paper_search():
         if name in arm.fixed:
             assert value == arm.fixed[name]
         else:
-            assert arm.space[name].contains(value)
+            assert is_allowed(value, arm.space[name])
     assert spec.config["beta"] == 0.3 and values["beta"].origin == "--set beta"
     assert values["learning_rate"].origin == "search_spaces/_every_method.py MINI_GRID, not searched"
 
@@ -87,16 +87,16 @@ def test_the_first_published_configuration_leads():
 
 
 @pytest.mark.parametrize(
-    ("name", "attributes", "middle"),
+    ("allowed", "middle"),
     [
-        ("CategoricalDistribution", {"choices": [16, 32, 128]}, 32),
-        ("IntDistribution", {"low": 1, "high": 4, "step": 1, "log": False}, 2),
-        ("FloatDistribution", {"low": 1e-5, "high": 1e-3, "log": True, "step": None}, 1e-4),
-        ("FloatDistribution", {"low": 0.0, "high": 1.0, "log": False, "step": 0.2}, 0.4),
+        ((16, 32, 128), 32),
+        (Interval(low=1, high=4), 2),
+        (Interval(low=1e-5, high=1e-3, log=True), 1e-4),
+        (Interval(low=0.0, high=1.0, step=0.2), 0.4),
     ],
 )
-def test_the_middle_of_a_range_is_one_of_its_values(name, attributes, middle):
-    assert Range(name=name, attributes=attributes).middle == pytest.approx(middle)
+def test_the_middle_of_a_range_is_one_of_its_values(allowed, middle):
+    assert choose_middle(allowed) == pytest.approx(middle)
 
 
 def test_it_prints_epochs_and_the_score_and_leaves_nothing(tmp_path, monkeypatch, capsys):

@@ -11,8 +11,9 @@ from study.decisions.progress import compute_progress
 from study.facts.journal_copy import COPY
 from study.facts.plan_file import read_toml
 from study.facts.study_facts import read_facts
-from study.plans.ranges import Interval, is_searched
+from study.plans.ranges import is_searched
 from study.plans.resolution import resolve
+from trainables.configuration.ranges import Interval
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def test_qmc_fills_a_range_evenly():
     simulation = Simulation(plan, slots=3)
     simulation.launch()
     (arm,) = plan.arms
-    low, high = (arm.space["learning_rate"].attributes[end] for end in ("low", "high"))
+    low, high = arm.space["learning_rate"].low, arm.space["learning_rate"].high
     place = [(trial["learning_rate"] / low) ** 8 for trial in configurations(simulation)]
     edges = [(high / low) ** part for part in range(9)]
     parts = {next(part for part in range(8) if edges[part] <= value <= edges[part + 1]) for value in place}

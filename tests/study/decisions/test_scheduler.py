@@ -21,7 +21,7 @@ from study.facts.record import Record
 from study.plans import profiles
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
-from study.plans.resolved_plan import Arm, Range, ResolvedPlan
+from study.plans.resolved_plan import Arm, ResolvedPlan
 
 TWELVE_RATES = [n / 1000 for n in range(1, 13)]
 
@@ -44,9 +44,7 @@ def _with_grid(arm: Arm, choices: dict[str, list], *, samples: int) -> Arm:
     points = [{}]
     for name, values in choices.items():
         points = [{**point, name: value} for point in points for value in values]
-    space = {
-        name: Range(name="CategoricalDistribution", attributes={"choices": values}) for name, values in choices.items()
-    }
+    space = {name: tuple(values) for name, values in choices.items()}
     fixed = {name: value for name, value in fixed.items() if name not in choices}
     return replace(arm, space=space, fixed=fixed, first=tuple(points[:samples]), samples=min(samples, len(points)))
 

@@ -18,6 +18,7 @@ from study.launching.options import plan_from
 from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
+from trainables.configuration.ranges import list_extremes
 
 
 def resolved(**changes) -> ResolvedPlan:
@@ -70,7 +71,7 @@ def test_a_repeat_starts_from_the_same_repeat_of_its_source():
 def test_where_nothing_is_searched_nothing_is_repeated():
     fixed = {"learning_rate": 1e-4, "batch_size": 16, "classifier_dropout": 0.1}
     once = resolved(methods=("albert",))
-    everything = fixed | {name: arm.extremes[0] for arm in once.arms for name, arm in arm.space.items()}
+    everything = fixed | {name: list_extremes(allowed)[0] for arm in once.arms for name, allowed in arm.space.items()}
     settings = {name: everything[name] for name in once.arms[0].space}
     assert [arm.name for arm in resolved(methods=("albert",), settings=settings, search_repeats=3).arms] == [
         "albert/rte",

@@ -25,7 +25,7 @@ from study.launch import MIRROR_NICENESS, start_mirror
 from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import build_default_uri, masked
-from study.plans.resolved_plan import Range
+from trainables.configuration.ranges import Interval
 
 pytestmark = pytest.mark.slow
 
@@ -221,9 +221,7 @@ def test_score_is_the_first_metric_of_a_trial(journal: MadeJournal, uri: str) ->
 def test_searched_parameters_come_before_fixed_ones(journal: MadeJournal) -> None:
     runs = runs_of(journal)
     arm = runs.progress.arm("palbert/rte")
-    arm.planned = replace(
-        arm.planned, space={"batch_size": Range(name="IntDistribution", attributes={"low": 1, "high": 64})}
-    )
+    arm.planned = replace(arm.planned, space={"batch_size": Interval(low=1, high=64)})
     first, *others, last = runs.trial("a" * 16).params
     assert (first, set(others), last) == ("batch_size", {"learning_rate", "epochs"}, "seed")
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 import search_spaces
 from study.plans import profiles
 from study.plans.plan import Plan
-from study.plans.ranges import Interval
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import Arm
+from trainables.configuration.ranges import Interval
 from trainables.models.answer_rules import KEPT
 
 

@@ -201,7 +201,7 @@ def test_linear_lambda_is_only_for_pretrained_backbones():
         resolve_configuration(plan_from("--profile", profile, "--sampler", "tpe", "--samples", "4"), "palbert", "rte")
         for profile in ("mini", "paper")
     ]
-    assert [one.tuned["num_lambda_layers"].value.attributes["low"] for one in found] == [1, 0]
+    assert [one.tuned["num_lambda_layers"].value.low for one in found] == [1, 0]
 
 
 def test_all_methods_of_the_paper_are_the_rows_of_its_table():

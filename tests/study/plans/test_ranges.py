@@ -12,8 +12,9 @@ from study.facts.plan_file import compare_plans, format_plan, read_toml
 from study.launching import options as launch_options
 from study.plans import profiles
 from study.plans.plan import Plan
-from study.plans.ranges import Interval, find_keys, override_settings
+from study.plans.ranges import find_keys, override_settings
 from study.plans.resolution import Resolution, resolve, resolve_configuration
+from trainables.configuration.ranges import Interval, format_range
 from trainables.configuration.schema import from_plain, to_plain
 
 EVERY_SCOPE = [
@@ -83,7 +84,7 @@ def test_range_replaces_method_range_or_fixed_field():
         "--search", "learning_rate=3e-5..3e-4:log", "--search", "batch_size=16,8", "--search", "epsilon=0.01..0.1"
     )
     names = ("learning_rate", "batch_size", "epsilon")
-    searched = {name: str(found(plan).tuned[name].value) for name in names}
+    searched = {name: format_range(found(plan).tuned[name].value) for name in names}
     assert searched == {"learning_rate": "3e-05 to 0.0003 log", "batch_size": "16 | 8", "epsilon": "0.01 to 0.1"}
     assert not {"batch_size", "epsilon"} & {*found(plan).fixed}
     assert found(plan).tuned["epsilon"].origin == "--search epsilon"
@@ -116,8 +117,8 @@ def test_later_setting_replaces_its_scope():
 
 def test_whole_numbers_stay_whole_where_the_field_is_and_only_there():
     plan = plan_from("--search", "num_lambda_layers=1..2", "--search", "beta=1..2")
-    ranges = {name: found(plan).tuned[name].value.name for name in ("num_lambda_layers", "beta")}
-    assert ranges == {"num_lambda_layers": "IntDistribution", "beta": "FloatDistribution"}
+    are_whole = {name: found(plan).tuned[name].value.is_whole for name in ("num_lambda_layers", "beta")}
+    assert are_whole == {"num_lambda_layers": True, "beta": False}
 
 
 def test_published_points_outside_of_a_range_are_not_tried():
@@ -285,7 +286,7 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
         ),
         (
             "[search]\nbeta = { low = 1, hihg = 2 }",
-            "[search] beta: no field named hihg; available: low, high, log; did",
+            "[search] beta: no field named hihg; available: low, high, log, step; did",
         ),
         ("[search.palbert]\nbeta = { low = 3, high = 2 }", "[search] palbert:beta: low is 3 and high is 2; allowed: "),
         (
@@ -316,9 +317,39 @@ def test_wrong_value_in_file_names_table_and_key(tmp_path, capsys, text, message
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("range_", "fault"),
+    [
+        (
+            "low = 1, high = 4, step = 0.5",
+            "step is 0.5; allowed: a whole number > 0 within the range",
+        ),
+        ("low = 0.1, high = 0.4, step = 0.5", "step is 0.5; allowed: a number > 0 within the range"),
+        ("low = 0.1, high = 0.4, step = 0.0", "step is 0.0; allowed: a number > 0 within the range"),
+        (
+            "low = 1, high = 4, log = true, step = 1",
+            "step is 1; allowed: a whole number > 0 within",
+        ),
+    ],
+)
+def test_step_must_fit_its_range(tmp_path, capsys, range_, fault):
+    (tmp_path / "plan.toml").write_text(f'tasks = ["rte"]\n[search]\nbeta = {{ {range_} }}')
+    assert launch.main(["--plan", str(tmp_path / "plan.toml"), "--dry-run", "--out", str(tmp_path / "runs")]) == 2
+    assert f"[search] beta: {fault}" in capsys.readouterr().err
+
+
+def test_step_of_a_plan_file_is_kept(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text('tasks = ["rte"]\n[search]\nbeta = { low = 0.1, high = 0.5, step = 0.2 }')
+    plan = read_toml(path)
+    path.write_text(format_plan(plan))
+    assert read_toml(path) == plan
+    assert plan.settings["beta"].values == pytest.approx([0.1, 0.3, 0.5])
+
+
 def test_small_profile_ranges_can_be_reverted():
     plan = plan_from("--profile", "small", "--backbone", "mini-bert", "--search", "palbert:beta=0.1..1")
-    ranges = {name: str(layered.value) for name, layered in found(plan, "palbert/cola").tuned.items()}
+    ranges = {name: format_range(layered.value) for name, layered in found(plan, "palbert/cola").tuned.items()}
     assert ranges["learning_rate"] == "5e-05 to 0.0002 log" and ranges["beta"] == "0.1 to 1.0"
     assert found(plan, "albert/cola").tuned["learning_rate"].origin == "study/plans/profiles.py SMALL"
     fixed = {name: layered.value for name, layered in found(plan, "pabee/cola").fixed.items()}
@@ -347,5 +378,5 @@ def test_change_of_an_exit_setting_by_another_option_says_why():
         for words in ([], ["--set", "learning_rate=0.001"])
     )
     why = " (an exit setting, which is searched only if another field is tuned)"
-    assert f"patience [3, 4, 5, 6, 7, 8] -> 3{why}" in compare_plans(searched, fixed)[0]
-    assert f"patience 3 -> [3, 4, 5, 6, 7, 8]{why}" in compare_plans(fixed, searched)[0]
+    assert f"patience 3,4,5,6,7,8 -> 3{why}" in compare_plans(searched, fixed)[0]
+    assert f"patience 3 -> 3,4,5,6,7,8{why}" in compare_plans(fixed, searched)[0]
