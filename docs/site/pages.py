@@ -91,7 +91,7 @@ def exit_rules() -> Iterator[str]:
 
     members = inspect.getmembers(exit_rules, inspect.isclass) + inspect.getmembers(answer_rules, inspect.isclass)
     for name, rule in sorted(dict(members).items()):
-        if hasattr(rule, "step") and rule is not exit_rules.ExitRule:
+        if hasattr(rule, "step") and not inspect.isabstract(rule):
             yield f"### {name}\n\n{inspect.getdoc(rule) or ''}"
 
 
