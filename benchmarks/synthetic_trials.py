@@ -32,7 +32,7 @@ from study.cluster.resources import Resources
 from study.decisions.proposals import make_distributions
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver, Watchdog
-from study.drivers.messages import ASSIGNMENTS, Message, News, SmokeReport
+from study.drivers.messages import ASSIGNMENTS, Message, SmokeReport
 from study.drivers.trial_actor import MESSAGE, WAIT_SECONDS
 from study.drivers.tune_driver import TuneDriver
 from study.facts.attestation import provenance
@@ -109,7 +109,7 @@ class StudyTrial(tune.Trainable):
         said = report(self._trial.spec.config, self._epoch, times["until"] - times["began"])
         if said.outcome and self._trial.predictions:
             Path(self._trial.predictions).write_bytes(b"")  # a launch ends no trial that left none
-        message = Message(news=News(key=self._trial.key, host=said.host, report=said))
+        message = Message(key=self._trial.key, host=said.host, report=said)
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
 
@@ -238,7 +238,7 @@ class TimedDriver(TuneDriver):
     def reported(self, ray_id: str, message: Message) -> str:
         began = time.perf_counter()
         decision = super().reported(ray_id, message)
-        if message.news:
+        if message.key:
             self.report_seconds.append(time.perf_counter() - began)
         return decision
 

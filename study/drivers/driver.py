@@ -26,7 +26,6 @@ from study.drivers.messages import (
     AssignedTrial,
     Assignment,
     Message,
-    News,
     Steps,
     remove_steps,
     write_steps,
@@ -180,17 +179,17 @@ class Driver(ABC):
             self.failed(work_id, message.lost.error, preempted=False, is_crash=message.lost.is_crash)
             return True
         self._node_of[work_id] = message.node
-        if message.news or message.smoke or message.steps:
+        if message.key or message.smoke or message.steps:
             self._watchdog.moved()
         self._look_at_clock()
         if message.steps:
             self.steps[message.steps.key] = message.steps
             return self._is_time_over
-        if message.news:
-            self.steps.pop(message.news.key, None)
+        if message.key:
+            self.steps.pop(message.key, None)
         if message.smoke:
             self._smoke.process_report(work_id, message.smoke)
-        if message.news and self._process_news(message.news, message.node):
+        if message.key and self._process_trial(message.key, message):
             self._keys[work_id] = None
         return self._keys[work_id] is None or self.scheduler.draining  # when draining, the trial's epoch is saved
 
@@ -328,22 +327,22 @@ class Driver(ABC):
         others = avoided and self._resources.find_nodes_with_room() - avoided
         return tuple(sorted(avoided)) if others else ()
 
-    def _process_news(self, news: News, node: str | None) -> bool:
-        """Process the news of a trial, and return True if the worker is done with the trial."""
-        if news.restarted is not None:
-            self.scheduler.restart(news.key, news.restarted)
-        if news.refused is not None:
-            others = self._has_other_nodes(node)
-            self.scheduler.refuse(news.key, news.refused, host=news.host, node=node, others=others)
+    def _process_trial(self, key: str, message: Message) -> bool:
+        """Process a message about a trial, and return True if the worker is done with the trial."""
+        if message.restarted is not None:
+            self.scheduler.restart(key, message.restarted)
+        if message.refused is not None:
+            others = self._has_other_nodes(message.node)
+            self.scheduler.refuse(key, message.refused, host=message.host, node=message.node, others=others)
             return True
-        if news.failure is not None:
-            self._break_off(news.key, self._blame(news.failure))
-            self._look_at_disk(news.failure)
+        if message.failure is not None:
+            self._break_off(key, self._blame(message.failure))
+            self._look_at_disk(message.failure)
             return True
-        assert news.report is not None
-        decision = self.scheduler.report(news.key, news.report, node=node)
-        if news.report.row.finished or decision == "stop":
-            self._end(news, node=node)
+        assert message.report is not None
+        decision = self.scheduler.report(key, message.report, node=message.node)
+        if message.report.row.finished or decision == "stop":
+            self._end(key, host=message.host, node=message.node)
             return True
         return False
 
@@ -386,15 +385,15 @@ class Driver(ABC):
         trial = self.scheduler.facts.trials[key]
         end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
 
-    def _end(self, news: News, *, node: str | None) -> None:
+    def _end(self, key: str, *, host: str, node: str | None) -> None:
         """End a trial after its last epoch, or hand it out again if its model or predictions are missing."""
-        trial = self.scheduler.facts.trials[news.key]
+        trial = self.scheduler.facts.trials[key]
         try:
             end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder)
         except OutcomeGone as gone:
-            self.scheduler.restart(news.key, str(gone))
-            failure = Failure(cause="node", error=masked(str(gone)), host=news.host, node=node)
-            self._break_off(news.key, self._blame(failure))
+            self.scheduler.restart(key, str(gone))
+            failure = Failure(cause="node", error=masked(str(gone)), host=host, node=node)
+            self._break_off(key, self._blame(failure))
 
 
 def end_trial(

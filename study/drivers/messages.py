@@ -66,20 +66,6 @@ class Loss(Typed, frozen=True, kw_only=True):
     is_crash: bool = False  # True if the process ended itself, crashed or hung: nobody else ended it
 
 
-class News(Typed, frozen=True, kw_only=True):
-    """News of a trial: an epoch, a failure that interrupts the trial, or a refusal.
-
-    A worker refuses a trial if the code or data on its node differ from the launch's code or data.
-    """
-
-    key: str
-    host: str
-    report: Report | None = None
-    failure: Failure | None = None
-    restarted: str | None = None  # why the trial's saved state could not be used
-    refused: Attestation | None = None  # the worker's code and data, if they differ from those expected
-
-
 class Steps(Typed, frozen=True, kw_only=True):
     """The progress of a trial within its current epoch. The journal, in contrast, has only finished epochs."""
 
@@ -98,11 +84,20 @@ class SmokeReport(Typed, frozen=True, kw_only=True):
 
 
 class Message(Typed, frozen=True, kw_only=True):
-    """A worker's message after one step of its assignment."""
+    """A worker's message after one step of its assignment.
 
-    news: News | None = None  # of the worker's trial
-    steps: Steps | None = None  # progress in an epoch that the next step continues
+    If it has a `key`, it is about this trial: the end of an epoch, a failure that interrupts the trial, or a refusal. A
+    worker refuses a trial if the code or data on its node differ from the launch's.
+    """
+
+    key: str | None = None  # of the worker's trial; None within an epoch, and for smoke steps and lost processes
+    host: str = ""
     node: str | None = None  # id of the worker's node
+    report: Report | None = None
+    failure: Failure | None = None
+    restarted: str | None = None  # why the trial's saved state could not be used
+    refused: Attestation | None = None  # the worker's code and data, if they differ from those expected
+    steps: Steps | None = None  # progress in an epoch that the next step continues
     smoke: SmokeReport | None = None
     lost: Loss | None = None  # the worker's process is lost; another will be started for the next assignment
 

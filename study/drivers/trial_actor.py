@@ -55,7 +55,7 @@ class TrialActor(tune.Trainable):
         except ProcessLost as lost:
             self._process = None
             message = Message(lost=lost.loss, node=self._node)
-        if not (message.news or message.steps or message.smoke or message.lost):  # waits for the smoke steps of others
+        if not (message.key or message.steps or message.smoke or message.lost):  # waits for the smoke steps of others
             time.sleep(WAIT_SECONDS)
         return {MESSAGE: msgspec.json.encode(message).decode()}
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 import trainables
 from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
-from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
+from study.drivers.messages import AssignedTrial, Assignment, Message, SmokeReport, Steps
 from study.facts.attestation import attest, list_contradictions, provenance
 from study.facts.events import Failure, Report, add_checksum, remove_checksum, utc_now
 from study.storage.trial_places import TrialPlace, check_marks, local_model, open_place
@@ -42,7 +42,7 @@ class Worker:
     def __init__(self, write_place: Callable[[str], None] = lambda words: None) -> None:
         """Begin without an assignment. `write_place` is called with what the worker is about to do."""
         self._write_place = write_place
-        self._trial: Generator[News | Steps, None, None] | None = None
+        self._trial: Generator[Message, None, None] | None = None
         self._smoke: Assignment | None = None  # smoke steps that have not run yet
         self._node: str | None = None
 
@@ -64,12 +64,11 @@ class Worker:
 
     def step(self) -> Message:
         """Run an epoch of the trial, or part of a long epoch; without a trial, run the smoke steps."""
-        news = next(self._trial, None) if self._trial else None
-        if isinstance(news, Steps):
-            return Message(steps=news, node=self._node)
+        if self._trial:
+            return replace(next(self._trial, Message()), node=self._node)
         smoke, self._smoke = self._smoke, None
         report = run_smoke_steps(smoke.smoke, device=smoke.device, node=self._node) if smoke else None
-        return Message(news=news, node=self._node, smoke=report)
+        return Message(node=self._node, smoke=report)
 
     def release(self) -> None:
         """Free the memory of the trial, and release its folder."""
@@ -131,11 +130,11 @@ def run_trial(
     gpus: float,
     node: str | None = None,
     write_place: Callable[[str], None] = lambda words: None,
-) -> Generator[News | Steps, None, None]:
-    """Run a trial, and yield the news of each epoch. Within an epoch, yield the progress every `PAUSE_SECONDS`.
+) -> Generator[Message, None, None]:
+    """Run a trial, and yield a message after each epoch. Within an epoch, yield the progress every `PAUSE_SECONDS`.
 
-    A resumed trial first yields the news of its earlier epochs again. An exception becomes a failure in the last
-    news. Only CUDA errors are raised, because they make the process unusable.
+    A resumed trial first yields the messages of its earlier epochs again. An exception becomes a failure in the last
+    message. Only CUDA errors are raised, because they make the process unusable.
 
     The trial's folder stays locked until the generator is closed.
 
@@ -147,7 +146,7 @@ def run_trial(
         write_place: called with what the trial is about to do.
     """
     spec, host = assigned.spec, socket.gethostname()
-    make_news = functools.partial(News, key=assigned.key, host=host)
+    make_message = functools.partial(Message, key=assigned.key, host=host)
     restarted = None  # why the saved state was not used, until reported
     print(f"{to_second(utc_now())} {spec.method}/{spec.task}, seed {spec.seed}: trial {assigned.key}", flush=True)
     write_place("while it loaded data and model")
@@ -174,7 +173,7 @@ def run_trial(
                     run = TrainingRun(replace(spec, start=start), device=device, cache=cache_folder())
             attested = attest(run.content(), method=spec.method)
             if list_contradictions(attested, assigned.expected):
-                yield make_news(refused=attested)
+                yield make_message(refused=attested)
                 return
             run.spec = spec  # the state must have the `start` that all nodes see, not the local copy
             known = len(run.history)
@@ -200,7 +199,7 @@ def run_trial(
                     device=device_and_threads(device),
                     attested=attested if epoch <= known + 1 else None,
                 )
-                yield make_news(report=report, restarted=restarted)
+                yield make_message(report=report, restarted=restarted)
                 if row.finished:
                     return
                 restarted = None
@@ -208,10 +207,10 @@ def run_trial(
         if breaks_process(error):
             raise
         failure = build_failure(error, node=node, module=trainables.build_module_name(spec.method))
-    yield make_news(failure=failure, restarted=restarted)
+    yield make_message(failure=failure, restarted=restarted)
 
 
-def _train_epoch(run: TrainingRun, key: str, epoch: int, write_place: Callable[[str], None]) -> Iterator[Steps]:
+def _train_epoch(run: TrainingRun, key: str, epoch: int, write_place: Callable[[str], None]) -> Iterator[Message]:
     """Train for one epoch, and yield the progress every `PAUSE_SECONDS`."""
     began = resumed = time.monotonic()
     write_place(f"in step 1 of epoch {epoch}")
@@ -221,7 +220,7 @@ def _train_epoch(run: TrainingRun, key: str, epoch: int, write_place: Callable[[
         write_place(f"in step {next_step} of epoch {epoch}" if is_training else f"in the evaluation of epoch {epoch}")
         now = time.monotonic()
         if now - resumed >= PAUSE_SECONDS:
-            yield Steps(key=key, done=run.steps_done, of=run.steps_per_epoch, seconds=now - began)
+            yield Message(steps=Steps(key=key, done=run.steps_done, of=run.steps_per_epoch, seconds=now - began))
             resumed = time.monotonic()
 
 

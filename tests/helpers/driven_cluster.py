@@ -14,7 +14,7 @@ from study.cluster.ray_cluster import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Watchdog
-from study.drivers.messages import Message, News, Steps
+from study.drivers.messages import Message, Steps
 from study.drivers.tune_driver import TuneDriver
 from study.facts.attestation import Attestation
 from study.facts.study_facts import TrialFacts
@@ -58,8 +58,8 @@ class Cluster:
         """A worker on the node found something else than was expected of the trial; what Ray is told."""
         self.driver.begun(ray_id)
         key = self.driver._keys[ray_id]
-        refused = News(key=key, host=f"host-{node}", refused=replace(self.expected(key), **found))
-        return self.driver.reported(ray_id, Message(news=refused, node=node))
+        refused = replace(self.expected(key), **found)
+        return self.driver.reported(ray_id, Message(key=key, host=f"host-{node}", node=node, refused=refused))
 
     def steps(self, ray_id: str, *, done: int, node: str = "a") -> str:
         """A worker says how far the trial's epoch is; what Ray is told."""
@@ -74,8 +74,9 @@ class Cluster:
         """A worker on the node tells the last epoch of the trial at once; nothing of it is on disk."""
         self.driver.begun(ray_id)
         trial = self.trial_of(ray_id)
-        told = News(key=trial.key, host=f"host-{node}", report=report(trial, trial.config["epochs"]))
-        assert self.driver.reported(ray_id, Message(news=told, node=node)) == "STOP"
+        last = report(trial, trial.config["epochs"])
+        message = Message(key=trial.key, host=f"host-{node}", node=node, report=last)
+        assert self.driver.reported(ray_id, message) == "STOP"
 
     def expected(self, key: str) -> Attestation:
         return self.scheduler.make_expected_attestation(self.scheduler.facts.trials[key])

@@ -12,7 +12,7 @@ from helpers.configurations import values_of
 
 import search_spaces
 from study.decisions.scheduler import specify_trial
-from study.drivers.messages import News, Steps
+from study.drivers.messages import Message
 from study.facts.attestation import Attestation, code_of_method, provenance
 from study.facts.events import EpochReported, read_events
 from study.facts.plan_file import require_plan
@@ -58,11 +58,9 @@ def run_to_the_end(spec: TrialSpec, cache: Path) -> TrainingRun:
     return run
 
 
-def next_news(trial: Iterator[News | Steps]) -> News:
+def next_message(trial: Iterator[Message]) -> Message:
     """What a worker says of its trial after an epoch, however long that takes."""
-    while isinstance(told := next(trial), Steps):
-        pass
-    return told
+    return next(message for message in trial if message.key)
 
 
 def check_as_alone(folder: Path, cache: Path) -> Counter[str]:

@@ -16,12 +16,12 @@ import pytest
 from helpers.driven_cluster import Cluster
 from helpers.journals import MadeJournal, failure_of, report_of, row_of
 from helpers.launched_studies import PROVENANCE, mini_plan
-from helpers.trials import expected_of, next_news, spec_of
+from helpers.trials import expected_of, next_message, spec_of
 from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
 from study.decisions.scheduler import Scheduler
-from study.drivers.messages import AssignedTrial, Message, News, Steps
+from study.drivers.messages import AssignedTrial, Message
 from study.drivers.tune_driver import _Scheduler
 from study.drivers.worker import run_trial
 from study.facts import attestation
@@ -69,17 +69,17 @@ def test_the_commit_is_asked_for_without_a_write_into_the_repository(tmp_path, m
     assert (tmp_path / ".git" / "index").read_bytes() == index
 
 
-def running(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> Generator[News | Steps, None, None]:
+def running(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> Generator[Message, None, None]:
     (tmp_path / "trials").mkdir(exist_ok=True)
     given = {"place": str(tmp_path / "trials" / "key"), "predictions": None}
     return run_trial(AssignedTrial(key="key", spec=spec, expected=expected, epochs=0, **given), device="cpu", gpus=0)
 
 
-def news_of(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> News:
+def news_of(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> Message:
     """The first that a worker says of the trial."""
     trial = running(tmp_path, spec, expected)
     try:
-        return next_news(trial)
+        return next_message(trial)
     finally:
         trial.close()
 
@@ -91,7 +91,7 @@ def states(tmp_path: Path) -> list[Path]:
 def test_a_worker_attests_with_its_first_epoch_and_once(tmp_path, data):
     spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
     trial = running(tmp_path, spec, expected_of(spec))
-    first, second = next_news(trial).report, next_news(trial).report
+    first, second = next_message(trial).report, next_message(trial).report
     trial.close()
     assert list_contradictions(first.attested, expected_of(spec)) == [] and second.attested is None
     assert len(first.attested.tokens_digest) == 16 and first.attested.backbone_fingerprint.startswith("mini-albert@")
@@ -101,7 +101,7 @@ def test_a_process_that_goes_on_with_a_trial_attests_too(tmp_path, data):
     spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
     news_of(tmp_path, spec, expected_of(spec))
     trial = running(tmp_path, spec, expected_of(spec))
-    repeated, trained = next_news(trial).report, next_news(trial).report
+    repeated, trained = next_message(trial).report, next_message(trial).report
     trial.close()
     assert repeated.row.epoch == 1 and repeated.attested == trained.attested
     assert list_contradictions(trained.attested, expected_of(spec)) == []
@@ -316,8 +316,8 @@ def test_trial_waiting_for_lost_node_is_reassigned(tmp_path, monkeypatch):
     key = cluster.driver._keys[first]
     for ray_id in (first, second):
         cluster.driver.begun(ray_id)
-    lost = News(key=key, host="host-a", failure=failure_of("machine", node="a"))
-    cluster.driver.reported(first, Message(news=lost, node="a"))
+    failure = failure_of("machine", node="a")
+    cluster.driver.reported(first, Message(key=key, host="host-a", node="a", failure=failure))
     scheduler.faults._trials[key].not_before = 0.0  # the wait after a fault is over
     (again,) = cluster.hand_out()
     assert cluster.driver._keys[again] == key and cluster.driver._waiting == {again: {"a"}}

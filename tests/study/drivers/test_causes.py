@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.glue_folders import write_glue
-from helpers.trials import expected_of, next_news, spec_of
+from helpers.trials import expected_of, next_message, spec_of
 from msgspec.structs import replace
 
 import trainables.albert
 from study.drivers.causes import breaks_process, build_failure, lost_process
-from study.drivers.messages import AssignedTrial, News
+from study.drivers.messages import AssignedTrial, Message
 from study.drivers.worker import run_trial
 from study.facts.events import TRACEBACK_CHARACTERS
 from trainables.runs.training import TrainingRun
@@ -36,11 +36,11 @@ def assigned(folder: Path, *, epochs: int = 0, **spec: object) -> AssignedTrial:
     return AssignedTrial(key="key", spec=given, expected=expected_of(given), epochs=epochs, **where)
 
 
-def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
+def news_of(trial: AssignedTrial, number: int = 1) -> list[Message]:
     """What a worker says of the trial, `number` times, before it lets it go."""
     running = run_trial(trial, device="cpu", gpus=0)
     try:
-        return [next_news(running) for _ in range(number)]
+        return [next_message(running) for _ in range(number)]
     finally:
         running.close()
 
@@ -211,7 +211,7 @@ def test_unusable_state_is_retrained_to_same_numbers(trained, tmp_path, what, re
     assert [scores(one) for one in news] == [scores(one) for one in undisturbed]
 
 
-def scores(news: News) -> tuple:
+def scores(news: Message) -> tuple:
     row = news.report.row
     return row.epoch, row.selection_score, row.train_loss, row.mean_layers
 
@@ -274,7 +274,7 @@ def test_late_actor_deletes_nothing_of_ended_trial(tmp_path, monkeypatch):
 
 def test_actor_for_other_trial_waits_for_nobody(tmp_path):
     at_work = run_trial(assigned(tmp_path), device="cpu", gpus=0)
-    next_news(at_work)
+    next_message(at_work)
     dropped = threading.Thread(target=lambda: run_trial(assigned(tmp_path), device="cpu", gpus=0).close())
     dropped.start()
     dropped.join(timeout=30)

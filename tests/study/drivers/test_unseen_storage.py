@@ -6,7 +6,7 @@ import pytest
 from helpers.driven_cluster import Cluster
 from helpers.journals import failure_of
 
-from study.drivers.messages import Message, News
+from study.drivers.messages import Message
 from study.facts.events import NodeLeftOut, TrialRetried
 from study.launching.screen import describe_notice
 
@@ -16,7 +16,7 @@ def says_not_shared(cluster: Cluster, ray_id: str, node: str) -> str:
     cluster.driver.begun(ray_id)
     key = cluster.driver._keys[ray_id]
     failure = failure_of("node", error="/shared is not the launch's folder", node=node)
-    return cluster.driver.reported(ray_id, Message(news=News(key=key, host="-", failure=failure), node=node))
+    return cluster.driver.reported(ray_id, Message(key=key, host="-", node=node, failure=failure))
 
 
 def test_study_continues_without_node_lacking_storage(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from helpers.trials import expected_of, next_news, spec_of
+from helpers.trials import expected_of, next_message, spec_of
 
 import trainables
 from study.drivers.messages import AssignedTrial, Assignment, Message
@@ -63,7 +63,7 @@ def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
         if method != first:  # without predictions, a trial is not timed, which takes longer than its training
             trial = msgspec.structs.replace(trial, predictions=None)
         begin(worker, trial)
-        news = said(worker).news
+        news = said(worker)
         assert news.report.row.finished and tensor_bytes() > baseline
         worker.release()
         assert tensor_bytes() == baseline
@@ -74,9 +74,9 @@ def test_worker_continues_after_a_trial_that_cannot_be_run(tmp_path):
     broken = msgspec.structs.replace(broken, spec=msgspec.structs.replace(broken.spec, data="/nowhere"))
     worker = Worker()
     begin(worker, broken)
-    first = said(worker).news
+    first = said(worker)
     begin(worker, assigned(tmp_path, "albert", "rte", seed=2))
-    second = said(worker).news
+    second = said(worker)
     worker.release()
     assert "no folder /nowhere; data must be " in first.failure.error and second.report.row.finished
 
@@ -87,7 +87,7 @@ def test_only_a_trial_whose_model_stays_is_timed(tmp_path):
     for trial in (kept, msgspec.structs.replace(left, predictions=None)):
         worker = Worker()
         begin(worker, trial)
-        latencies.append(said(worker).news.report.outcome.latency)
+        latencies.append(said(worker).report.outcome.latency)
         worker.release()
     assert [latency is not None for latency in latencies] == [True, False]
 
@@ -97,16 +97,16 @@ def test_an_epoch_that_is_given_up_begins_again_and_nothing_differs(tmp_path, mo
     monkeypatch.setattr("study.drivers.worker.PAUSE_SECONDS", 0.0)  # after each step
     trials = [assigned(tmp_path / name, "palbert", "rte", epochs=2) for name in "ab"]
     whole, cut = (run_trial(trial, device="cpu", gpus=0) for trial in trials)
-    rows = [next_news(whole).report.row for _ in range(2)]
+    rows = [next_message(whole).report.row for _ in range(2)]
     for _ in range(epoch - 1):
-        next_news(cut)
+        next_message(cut)
     before = torch.get_rng_state()
     told = [next(cut) for _ in range(3)]
     assert [steps.done for steps in told] == [1, 2, 3] and told[0].of > 3
     cut.close()
     assert torch.equal(torch.get_rng_state(), before)
     again = run_trial(trials[1], device="cpu", gpus=0)
-    news = [next_news(again) for _ in range(2)]
+    news = [next_message(again) for _ in range(2)]
     again.close()
     whole.close()
     numbers = [(row.epoch, row.selection_score, row.train_loss, row.mean_layers) for row in rows]

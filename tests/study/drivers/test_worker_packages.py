@@ -30,7 +30,7 @@ from trainables.configuration.schema import from_json
 
 worker = Worker()
 worker.begin(from_json(Assignment, sys.stdin.buffer.read(), where="stdin"), node=None)
-while (news := worker.step().news) is None or (news.report and not news.report.row.finished):
+while (news := worker.step()).key is None or (news.report and not news.report.row.finished):
     pass
 assert news.report, news.failure
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))

@@ -197,10 +197,10 @@ def reports_of(assignment: Assignment) -> list[Report]:
     worker.begin(assignment, node=None)
     while not reports or not reports[-1].row.finished:
         message = worker.step()
-        if message.news is None:  # progress within a slow epoch
+        if message.key is None:  # progress within a slow epoch
             continue
-        assert message.news.report, message.news.failure
-        reports.append(message.news.report)
+        assert message.report, message.failure
+        reports.append(message.report)
     worker.release()
     return reports
 
