@@ -22,7 +22,7 @@ from trainables.encoders.backbones import (
     dropout_options,
     has_new_pooler,
 )
-from trainables.encoders.blocks import Stem, check_blocks, find_blocks
+from trainables.encoders.blocks import Stem, _require_equal, check_blocks, find_blocks
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.files.sources import Unusable
@@ -266,3 +266,17 @@ def test_a_configuration_that_does_not_fit_is_refused_before_torch(family, chang
     with pytest.raises(Unusable, match=fault) as raised:
         check_backbone(str(folder))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "difference", "fits"), [(1, 9e-6, True), (1, 2e-5, False), (1e4, 0.05, True), (1e4, 0.2, False)]
+)
+def test_large_states_may_differ_by_their_rounding(size, difference, fits):
+    theirs = torch.tensor([[[size, 0.0]]])
+    ours, real = theirs + torch.tensor([difference, 0.0]), torch.tensor([[True]])
+    if fits:
+        _require_equal(ours, theirs, real, "layer 1")
+    else:
+        allowed = {1: "1e-05", 1e4: "0.1"}[size]
+        with pytest.raises(ValueError, match=f"^layer 1 differs by .* own forward pass; allowed: {allowed}$"):
+            _require_equal(ours, theirs, real, "layer 1")
