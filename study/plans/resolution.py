@@ -94,6 +94,7 @@ from trainables.encoders.backbones import (
     is_hub_name,
     is_trained_on_mean,
     is_untrained,
+    pinned,
 )
 from trainables.files import method_files
 from trainables.files.sources import checked
@@ -140,7 +141,9 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         return fingerprints[name]
 
     first = tuple(
-        _resolve_arm(plan, method, task, data[task], find_fingerprint) for method in plan.methods for task in plan.tasks
+        _resolve_arm(plan, method, task, data[task], find_fingerprint, pins=pins or {})
+        for method in plan.methods
+        for task in plan.tasks
     )
     arms = first + tuple(
         _repeat_arm(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space
@@ -210,8 +213,10 @@ def _check_select_by(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         )
 
 
-def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
+def resolve_configuration(plan: Plan, method: str, task: str, *, pins: Mapping[str, str] | None = None) -> Resolution:
     """Resolve every field of the method's configuration on this task, with the origin of its value or range.
+
+    `pins` maps hub names to fingerprints from an earlier plan. They name the commit whose family counts.
 
     Raises:
         ValueError: --set or --search has an unknown field or an invalid value.
@@ -222,7 +227,8 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     is_mini = is_tiny(backbone.value)
     published, grid = () if is_mini else space.published.get(task, ()), _merge_grid(space, is_mini=is_mini)
     by_hand, searched = _collect_by_hand(plan, space, arm)
-    values = _merge_values(space, task, backbone.value) | by_hand
+    commit = pinned(backbone.value, (pins or {}).get(backbone.value, ""))
+    values = _merge_values(space, task, commit) | by_hand
     values = {name: value for name, value in values.items() if name not in searched}
     tunable = _merge_ranges(space, is_mini=is_mini) | searched
     tunable = {name: ranged for name, ranged in tunable.items() if name not in values}
@@ -321,8 +327,11 @@ def _list_family_values(space: SearchSpace, backbone: str) -> Layers[Value]:
     """List the values of FIXED_BY_FAMILY for a backbone; [] for a default backbone, whose values are those of FIXED.
 
     If the backbone's configuration cannot be read, the list is empty; `_check_backbones` then reports the backbone.
+
+    Args:
+        backbone: a hub name may be pinned to a commit, NAME@COMMIT.
     """
-    if not space.fixed_by_family or backbone in space.backbone.values():
+    if not space.fixed_by_family or {backbone, hub_revision(backbone)[0]} & {*space.backbone.values()}:
         return []
     try:
         family = find_family(backbone)
@@ -338,7 +347,8 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
         origins: maps options that the user did not type, such as `--set epochs`, to their true origins.
     """
     arm, asked = plan.arm(name), plan.asked
-    space, resolution = search_spaces.load(arm.method), resolve_configuration(asked, arm.method, arm.task)
+    space = search_spaces.load(arm.method)
+    resolution = resolve_configuration(asked, arm.method, arm.task, pins=plan.pins)
     rows = [(field, json.dumps(layered.value), layered.origin) for field, layered in resolution.fixed.items()]
     rows += [(field, format_range(layered.value), layered.origin) for field, layered in resolution.tuned.items()]
     for field, settings in resolution.post_hoc.items():
@@ -377,9 +387,15 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
 
 
 def _resolve_arm(
-    plan: Plan, method: str, task: str, data_fingerprint: str, find_fingerprint: Callable[[str, str], str]
+    plan: Plan,
+    method: str,
+    task: str,
+    data_fingerprint: str,
+    find_fingerprint: Callable[[str, str], str],
+    *,
+    pins: Mapping[str, str],
 ) -> Arm:
-    resolution = resolve_configuration(plan, method, task)
+    resolution = resolve_configuration(plan, method, task, pins=pins)
     tokenizer = resolution.tokenizer.value
     samples = len(resolution.first) if plan.samples is None else plan.samples
     if plan.sampler == "grid":

@@ -102,6 +102,18 @@ def test_values_of_a_family_replace_none_on_default_and_tiny_backbones(method):
         assert resolve_configuration(plan, method, "rte").fixed["hidden_dropout"].value == 0.0
 
 
+def test_values_of_a_family_come_from_the_commit_of_the_study(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--someone--tiny-bert" / "snapshots" / ("a" * 40)  # and no branch main
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    pins = {"someone/tiny-bert": f"someone/tiny-bert@{'a' * 40}"}
+    plan = plan_from("--profile", "paper", "--backbone", "someone/tiny-bert")
+    values = [resolve_configuration(plan, "pabee", "rte", pins=each).fixed for each in (pins, None)]
+    assert [fixed["hidden_dropout"].value for fixed in values] == [0.1, 0.0]
+
+
 def test_an_unreachable_hub_leaves_the_values_of_the_family_out(monkeypatch):
     monkeypatch.setattr(resolution, "find_family", raising(OSError("no connection")))
     plan = plan_from("--profile", "paper", "--backbone", "google-bert/bert-base-uncased")
