@@ -8,6 +8,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from search_spaces import _palbert_paper as paper
 from trainables.configuration.schema import Configuration, Value
+from trainables.encoders import architectures
 
 SPACE: dict[str, BaseDistribution] = paper.SPACE | {"batch_size": CategoricalDistribution([8, 16, 32])}
 
@@ -30,6 +31,4 @@ FIXED_BY_FAMILY: dict[str, Configuration] = {
     "roberta": {"hidden_dropout": 0.1, "epochs": 10},
 }
 BACKBONE = paper.BACKBONE
-FAMILIES = (  # families whose pooler can be copied
-    *("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"),
-)
+FAMILIES = tuple(family for family in architectures.FAMILIES if family != "sharebert")  # its pooler cannot be copied

@@ -65,6 +65,7 @@ SEARCH_SPACES_MAY_IMPORT = (
     "trainables.files.method_files",
     "trainables.configuration.schema",
     "trainables.configuration.spelling",
+    "trainables.encoders.architectures",
 )
 
 

@@ -143,6 +143,9 @@ def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():
     assert not {"torch", "ray", "mlflow", "transformers"} & set(modules)
     assert {name for name in modules if name.startswith("trainables")} <= {
         "trainables",
+        "trainables.encoders",
+        "trainables.encoders.architectures",
+        "trainables.encoders.weights",
         "trainables.files.atomic_files",
         "trainables.files.method_files",
         "trainables.configuration",
