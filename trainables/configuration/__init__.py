@@ -37,11 +37,10 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     adam_epsilon: Positive
     warmup_steps: Count
     gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
-    # Shape of the learning rate after warm-up, as in `get_scheduler` of transformers; `linear_from_start` decays during
-    # warm-up too, and `constant` is `constant_with_warmup`.
+    # Shape of the learning rate after warm-up, as in `get_scheduler` of transformers; `constant` warms up too, as
+    # `constant_with_warmup` there, and `linear_from_start` decays during warm-up.
     schedule: Literal[
         "constant",
-        "constant_with_warmup",
         "cosine",
         "inverse_sqrt",
         "linear",

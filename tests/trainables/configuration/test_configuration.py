@@ -30,7 +30,12 @@ from trainables.data.tasks import TASKS
         (
             "schedule",
             "step",
-            "schedule is 'step'; allowed: constant, constant_with_warmup, cosine, .*",
+            "schedule is 'step'; allowed: constant, cosine, .*",
+        ),
+        (
+            "schedule",
+            "constant_with_warmup",
+            "schedule is 'constant_with_warmup'; allowed: constant, cosine, .*",
         ),
         ("gradient_accumulation", 0, "gradient_accumulation is 0; allowed: a whole number >= 1"),
         ("decay_power", 0.0, "decay_power is 0.0; allowed: a number > 0.0"),

@@ -173,7 +173,9 @@ def test_a_schedule_warms_up_in_steps_and_then_falls(schedule, expected):
     assert optimiser.steps == 10 and rates == pytest.approx([0.001 * factor for factor in expected])
 
 
-NAMED = ["constant_with_warmup", "cosine", "inverse_sqrt", "linear", "polynomial"]
+NAMED = {"constant": "constant_with_warmup"} | {  # name here -> name in transformers
+    name: name for name in ("cosine", "inverse_sqrt", "linear", "polynomial")
+}
 
 
 @pytest.mark.parametrize("schedule", NAMED)
@@ -184,7 +186,7 @@ def test_a_schedule_of_transformers_is_followed_and_resumed(schedule):
     optimiser = optimiser_of(model, 0.0, **settings)
     options = {"lr_end": 0.0, "power": 1.0} if schedule == "polynomial" else None
     plain = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.001)
-    theirs = get_scheduler(schedule, plain, 3, 12, scheduler_specific_kwargs=options)
+    theirs = get_scheduler(NAMED[schedule], plain, 3, 12, scheduler_specific_kwargs=options)
     for step in range(12):
         assert optimiser.learning_rate_after(step) == pytest.approx(theirs.get_last_lr()[0])
         if step == 6:
