@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from analysis.layouts.certainty_tables import with_baseline, without_baseline
+from analysis.layouts.certainty_tables import tabulate_comparisons
 from analysis.layouts.evidence import format_mean
 from analysis.layouts.rendering import FORMATS, render
 from analysis.layouts.table import Entry, Line, Table
@@ -63,7 +63,7 @@ def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline:
     compared = compare(samples, baseline)
     if not compared:
         raise ValueError("there is nothing to compare; allowed: at least two methods on one task")
-    tables = [_scores(samples), with_baseline(compared, baseline), without_baseline(compared, baseline)]
+    tables = [_scores(samples), tabulate_comparisons(compared, baseline)]
     return [table for table in tables if table is not None]
 
 

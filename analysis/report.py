@@ -49,7 +49,7 @@ ONLY_IN_FILES = ("exit_settings",)  # the picture of scores against layers shows
 LONGEST_OPEN = 12  # largest number of lines of a short table
 SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Scores": "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-published",
-    "Comparisons": "table-comparisons table-comparisons_of_others",
+    "Comparisons": "table-comparisons",
     "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules "
     "table-guarantees picture-exit-layers",
     "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",

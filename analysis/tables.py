@@ -28,7 +28,6 @@ from trainables.files import atomic_files
 
 LAYOUTS = (
     certainty_tables.comparisons_table,
-    certainty_tables.comparisons_of_others_table,
     cost_tables.exits_table,
     cost_tables.exit_rules_table,
     cost_tables.exit_settings_table,
@@ -45,7 +44,13 @@ LAYOUTS = (
 )
 
 TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)] + ["checklist"]
-WITHDRAWN = ["ablation", "compute_of_arms", "electra", "pabee"]  # tables of earlier versions, whose files are deleted
+WITHDRAWN = (  # tables of earlier versions, whose files are deleted
+    "ablation",
+    "comparisons_of_others",
+    "compute_of_arms",
+    "electra",
+    "pabee",
+)
 ANSWER = "answer.md"
 WRITTEN_BY = "written_by.json"  # the version that wrote the tables
 

@@ -24,6 +24,7 @@ from analysis.layouts.table import (
     POINTS,
     POINTS_RANGE,
     WHOLE,
+    Block,
     Entry,
     Line,
     Style,
@@ -99,74 +100,56 @@ def _describe_comparison(one: Comparison) -> dict[str, Entry]:
 def comparisons_table(evidence: Evidence) -> Table | None:
     """Tabulate the difference of each method from the baseline, for each task and for the mean over all tasks.
 
-    Return None if no difference was tested.
+    Differences between other rows stand apart. Return None if no difference was tested.
     """
-    table = with_baseline(evidence.comparisons, evidence.baseline)
+    table = tabulate_comparisons(evidence.comparisons, evidence.baseline)
     return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
-def comparisons_of_others_table(evidence: Evidence) -> Table | None:
-    """Tabulate the comparisons between rows other than the baseline; return None if there are none."""
-    table = without_baseline(evidence.comparisons, evidence.baseline)
-    return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
-
-
-def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """Tabulate the comparisons with the baseline, for each task and for the mean over all tasks.
-
-    Return None if `compared` has no comparison with the baseline.
-    """
-    compared = [one for one in compared if one.family == "baseline"]
-    means = comparisons.over_tasks(compared)
-    if not compared:
-        return None
-    rows = dict.fromkeys(one.row for one in compared)
-    ordered = [one for row in rows for one in (*compared, *means.values()) if one.row == row]
-    separately = " The means over tasks are tested as a separate family, and their 95 % intervals hold jointly."
-    return _make_comparison_table(
-        "comparisons",
-        ordered,
-        title=f"Comparisons with {baseline}",
-        caption=(
-            "The differences of mean scores are in points. Each 95 % interval covers the variation over seeds and dev "
-            "examples (Welch-Satterthwaite t-test; the variance over examples is bootstrapped). Holm's correction "
-            "covers the "
-            f"{counted(len(compared), 'comparison')} with {baseline}."
-            f"{separately if means else ''}"
-        ),
-    )
-
-
-def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """Tabulate the comparisons between rows other than the baseline; return None if there are none."""
+def tabulate_comparisons(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
+    """Tabulate the comparisons with the baseline, and in a block those without it; return None if there are none."""
+    ours = [one for one in compared if one.family == "baseline"]
     others = [one for one in compared if one.family == "others"]
-    if not others:
+    means = comparisons.over_tasks(ours)
+    rows = dict.fromkeys(one.row for one in ours)
+    lines = [_make_line(one) for row in rows for one in (*ours, *means.values()) if one.row == row]
+    apart = Block(f"Comparisons without {baseline}" if baseline else "Comparisons", [*map(_make_line, others)])
+    if not lines and not apart.lines:
         return None
-    return _make_comparison_table(
-        "comparisons_of_others",
-        others,
-        title=f"Comparisons without {baseline}" if baseline else "Comparisons",
-        caption=(
-            f"Holm's correction covers the {counted(len(others), 'comparison')} in this table. Other tables do not "
-            "mark these differences."
-        ),
-    )
-
-
-def _make_comparison_table(name: str, compared: Sequence[Comparison], *, title: str, caption: str) -> Table:
-    titles = [TASKS[one.task].title if one.task in TASKS else one.task for one in compared]
-    lines = [
-        Line(f"{one.row} - {one.other}, {task}", _describe_comparison(one))
-        for one, task in zip(compared, titles, strict=True)
+    caption = [
+        "The differences of mean scores are in points. Each 95 % interval covers the variation over seeds and dev "
+        "examples (Welch-Satterthwaite t-test; the variance over examples is bootstrapped).",
+        *[f"Holm's correction covers the {counted(len(ours), 'comparison')} with {baseline}."] * bool(ours),
+        *["The means over tasks are tested as a separate family, and their 95 % intervals hold jointly."] * bool(means),
+        *[_explain_others(len(others), baseline)] * bool(others),
     ]
-    unit = "points; p_value, adjusted_p_value: probability"
-    if any("detectable_difference" in line.entries for line in lines):
-        caption += (
-            f' If no difference was found, "{COMPARISONS["detectable_difference"]}" is about the true difference that '
+    if any("detectable_difference" in line.entries for line in (*lines, *apart.lines)):
+        caption.append(
+            f'If no difference was found, "{COMPARISONS["detectable_difference"]}" is about the true difference that '
             f'would have been found in four of five such studies; "{NOTHING}": only one above '
             f"{100 * MOST_REALISTIC:.0f} points."
         )
-    return Table(name, title, COMPARISONS, lines, caption, first_column="pair", unit=unit)
+    return Table(
+        "comparisons",
+        f"Comparisons with {baseline}" if lines else apart.title,
+        COMPARISONS,
+        lines or apart.lines,
+        " ".join(caption),
+        blocks=[apart] * bool(lines and apart.lines),
+        first_column="pair",
+        unit="points; p_value, adjusted_p_value: probability",
+    )
+
+
+def _explain_others(number: int, baseline: str | None) -> str:
+    """Explain the comparisons between rows other than the baseline."""
+    without = f" without {baseline}, which are a family of their own" if baseline else ""
+    return f"Holm's correction covers the {counted(number, 'comparison')}{without}. Other tables do not mark them."
+
+
+def _make_line(one: Comparison) -> Line:
+    task = TASKS[one.task].title if one.task in TASKS else one.task
+    return Line(f"{one.row} - {one.other}, {task}", _describe_comparison(one))
 
 
 def _describe_sources(cell: Cell, sample: Sample | None) -> dict[str, Entry]:

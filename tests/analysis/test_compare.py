@@ -14,7 +14,7 @@ from sklearn import metrics as sklearn_metrics
 import analysis
 from analysis import compare
 from analysis.compare import compared_tables, read_answers
-from analysis.layouts.certainty_tables import comparisons_of_others_table, comparisons_table
+from analysis.layouts.certainty_tables import comparisons_table
 from analysis.layouts.evidence import gather
 from analysis.layouts.rendering import json_text
 from analysis.statistics.samples import resample
@@ -61,13 +61,12 @@ def test_exported_predictions_of_a_study_give_its_own_comparisons(ending, tmp_pa
     methods = {"albert": 0.6, "pabee": 0.7, "palbert": 0.8}
     study = predicted_study(tmp_path / "study", methods, ["rte", "cola"], num_examples=80)
     evidence = gather([load_study(study)])
-    tables = [own(evidence) for own in (comparisons_table, comparisons_of_others_table)]
+    table = comparisons_table(evidence)
     file = write(exported(study), tmp_path / f"predictions.{ending}")
     out = ["--baseline", str(evidence.baseline), "--out", str(tmp_path / "out")]
     assert compare.main([str(file), *out]) == 0
-    assert sum(len(table.lines) for table in tables) >= 6
-    for table in tables:
-        assert by_pair((tmp_path / "out" / f"{table.name}.json").read_text()) == by_pair(json_text(table))
+    assert [len(part.lines) for part in table.parts] == [4, 2]
+    assert by_pair((tmp_path / "out" / "comparisons.json").read_text()) == by_pair(json_text(table))
     assert f"## Comparisons with {evidence.baseline}" in capsys.readouterr().out
 
 
@@ -76,10 +75,9 @@ def test_every_metric_and_a_sampled_exit_give_the_studys_own_numbers(tmp_path):
     study = predicted_study(tmp_path / "study", methods, tasks, num_examples=80)
     rows = exported(study)
     parts = [write(part, tmp_path / f"{method}.csv") for method, part in rows.groupby("method", sort=False)]
-    _, table, others = compared_tables(parts, {}, "albert")
+    _, table = compared_tables(parts, {}, "albert")
     evidence = gather([load_study(study)])
     assert by_pair(json_text(table)) == by_pair(json_text(comparisons_table(evidence)))
-    assert by_pair(json_text(others)) == by_pair(json_text(comparisons_of_others_table(evidence)))
     assert [line.label.partition(", ")[2] for line in table.lines].count("mean over 5 tasks") == 2
 
 

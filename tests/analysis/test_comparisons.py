@@ -22,7 +22,7 @@ from helpers.made_studies import predictions as make_predictions
 from msgspec.structs import replace as structs_replace
 from scipy import stats
 
-from analysis.layouts.certainty_tables import with_baseline
+from analysis.layouts.certainty_tables import tabulate_comparisons
 from analysis.layouts.notes import comparison_notes, explain_marks, format_detectable
 from analysis.layouts.paper_tables import ON_THESE_ROWS
 from analysis.statistics.comparisons import (
@@ -346,12 +346,12 @@ def test_two_seeds_do_not_say_what_would_have_been_found(seeds, is_known):
     means = over_tasks(compared).values()
     assert [one.missed_difference is not None for one in (*compared, *means)] == [is_known] * 4
     assert bool(comparison_notes(compared)) == is_known
-    texts = [line.entries.get("detectable_difference") for line in with_baseline(compared, "albert").lines]
+    texts = [line.entries.get("detectable_difference") for line in tabulate_comparisons(compared, "albert").lines]
     assert [text is not None for text in texts] == [is_known] * 4
 
 
 def test_a_found_difference_has_no_detectable_one(comparisons):
-    table = with_baseline(comparisons, "albert")
+    table = tabulate_comparisons(comparisons, "albert")
     assert any(line.entries["difference"].mark for line in table.lines)
     for line in table.lines:
         if "mean over" not in line.label:
