@@ -40,7 +40,8 @@ from trainables.encoders.backbones import (
     pretrained_convolution,
     reserved_positions,
 )
-from trainables.encoders.blocks import Stem, check_blocks
+from trainables.encoders.block_check import check_blocks
+from trainables.encoders.blocks import Stem
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention

@@ -22,7 +22,8 @@ from trainables.encoders.backbones import (
     dropout_options,
     has_new_pooler,
 )
-from trainables.encoders.blocks import Stem, _require_equal, check_blocks, find_blocks
+from trainables.encoders.block_check import _require_equal, check_blocks
+from trainables.encoders.blocks import Stem, find_blocks
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.files.sources import Unusable
