@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,18 @@ def test_analysis_knows_facts_plans_and_tasks_only(module: str) -> None:
     assert not roots(modules("analysis")[module]) & set(HEAVY)
     names = {name for name in imported(modules("analysis")[module]) if name.startswith(PACKAGES)}
     assert not outside(names, ANALYSIS_MAY_IMPORT)
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports for type checkers count as well."""
+    files = {name: path for package in PACKAGES for name, path in modules(package).items()}
+    graph = dict[str, set[str]]()
+    for name, path in files.items():
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        places = [(node.module or "", alias.name) for node in nodes for alias in node.names]
+        taken = {f"{module}.{what}" if f"{module}.{what}" in files else module for module, what in places}
+        graph[name] = {other for other in taken & {*files} - {name} if files[other].stem != "__init__"}
+    list(TopologicalSorter(graph).static_order())  # a circle is a CycleError, which names its modules
 
 
 def test_files_at_the_root_of_study_are_commands() -> None:
