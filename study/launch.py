@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,7 +194,10 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             print_lines(lines, sys.stderr)
             if options.address is None:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log
-            is_exported = _launch(scheduler, journal, folder, storage, options, until=until)
+            launch = Launch(
+                options=options, folder=folder, scheduler=scheduler, journal=journal, storage=storage, until=until
+            )
+            is_exported = launch.run()
     return max(_conclude(scheduler, folder, options), 0 if is_exported and is_repaired else 1)
 
 
@@ -265,132 +269,136 @@ def command_line() -> str:
     return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
 
 
-def _launch(
-    scheduler: Scheduler, journal: Journal, folder: Path, storage: StudyStorage, options: LaunchOptions, *, until: float
-) -> bool:
-    """Run trials until all have ended, until Ctrl-C, or until the monotonic clock reaches `until`.
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A launch that runs the missing trials of a study, and what all its steps need."""
 
-    Record the end of the launch in the journal, and write the exports. Return False if one cannot be written.
-    """
-    own = str(folder.resolve())
-    scheduler.begin_launch(
-        command=command_line(),
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        storage=None if storage.place == own else storage.place,
-        area=storage.area,
-        folder=own if storage.area else None,
-    )
-    uri = options.tracking_uri or ""  # "": the study's default store
-    try:
-        delete_marks(storage, folder)
-        scheduler.reopen_failed(asked=options.retry_failed)
-        if not scheduler.facts.trials:
-            _register(journal, folder, options)
-        if reason := unreachable_reason(uri):
-            line = f"{masked(uri)} does not answer ({reason}); the study runs, and MLflow receives its runs later"
-            print_lines([line], sys.stderr)
-        mirror = start_mirror(folder, options.tracking_uri)
-        status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
-        journal.check_untouched()  # if another launch runs the study now, the exports are its own
-        is_exported = write_files(folder, scheduler.progress)
-    except BaseException as error:
-        note = None if isinstance(error, KeyboardInterrupt) else (str(error) or type(error).__name__).splitlines()[0]
-        with suppress(OSError, ValueError):  # if the journal cannot be written, raise the first error all the same
-            scheduler.end_launch("interrupted", note)
-        raise
-    scheduler.end_launch(status, note or lost_outputs())
-    if mirror and not unreachable_reason(uri):
-        wait_for_mirror(mirror, folder)
-    return is_exported
+    options: LaunchOptions
+    folder: Path
+    scheduler: Scheduler
+    journal: Journal
+    storage: StudyStorage
+    until: float  # time of the monotonic clock at which the launch stops
 
+    def run(self) -> bool:
+        """Run trials until all have ended, until Ctrl-C, or until the monotonic clock reaches `until`.
 
-def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
-    """Register the plan before the first trial.
+        Record the end of the launch in the journal, and write the exports. Return False if one cannot be written.
+        """
+        own = str(self.folder.resolve())
+        self.scheduler.begin_launch(
+            command=command_line(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            storage=None if self.storage.place == own else self.storage.place,
+            area=self.storage.area,
+            folder=own if self.storage.area else None,
+        )
+        uri = self.options.tracking_uri or ""  # "": the study's default store
+        try:
+            delete_marks(self.storage, self.folder)
+            self.scheduler.reopen_failed(asked=self.options.retry_failed)
+            if not self.scheduler.facts.trials:
+                self._register()
+            if reason := unreachable_reason(uri):
+                line = f"{masked(uri)} does not answer ({reason}); the study runs, and MLflow receives its runs later"
+                print_lines([line], sys.stderr)
+            mirror = start_mirror(self.folder, self.options.tracking_uri)
+            status, note = self._run_trials()
+            self.journal.check_untouched()  # if another launch runs the study now, the exports are its own
+            is_exported = write_files(self.folder, self.scheduler.progress)
+        except BaseException as error:
+            is_stopped, fault = isinstance(error, KeyboardInterrupt), str(error) or type(error).__name__
+            with suppress(OSError, ValueError):  # if the journal cannot be written, raise the first error all the same
+                self.scheduler.end_launch("interrupted", None if is_stopped else fault.splitlines()[0])
+            raise
+        self.scheduler.end_launch(status, note or lost_outputs())
+        if mirror and not unreachable_reason(uri):
+            wait_for_mirror(mirror, self.folder)
+        return is_exported
 
-    With --register, write the plan's digest to MLflow. Record this, and the git tag of the plan if there is one, in the
-    journal.
+    def _register(self) -> None:
+        """Register the plan before the first trial.
 
-    Raises:
-        ValueError: if --register is given and the plan cannot be written to MLflow.
-    """
-    digest_of_plan = compute_plan_digest(folder)
-    places = [f"git tag {tag}" for tag in (find_plan_tag(digest_of_plan),) if tag]
-    if options.register and options.tracking_uri:
-        command = [sys.executable, "-m", "study.mirror", str(folder), "--tracking-uri", options.tracking_uri]
-        done = subprocess.run([*command, "--patience", "10"], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ValueError(f"--register: {done.stderr.strip()}; no trial was started")
-        places.append(f"MLflow {masked(options.tracking_uri)}")
-    journal.append(*(PlanRegistered(time=journal.now(), digest=digest_of_plan, place=place) for place in places))
+        With --register, write the plan's digest to MLflow. Record this, and the git tag of the plan if there is one, in
+        the journal.
 
+        Raises:
+            ValueError: if --register is given and the plan cannot be written to MLflow.
+        """
+        digest_of_plan = compute_plan_digest(self.folder)
+        places = [f"git tag {tag}" for tag in (find_plan_tag(digest_of_plan),) if tag]
+        uri = self.options.tracking_uri
+        if self.options.register and uri:
+            command = [sys.executable, "-m", "study.mirror", str(self.folder), "--tracking-uri", uri]
+            done = subprocess.run([*command, "--patience", "10"], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise ValueError(f"--register: {done.stderr.strip()}; no trial was started")
+            places.append(f"MLflow {masked(uri)}")
+        now = self.journal.now()
+        self.journal.append(*(PlanRegistered(time=now, digest=digest_of_plan, place=place) for place in places))
 
-def _run_trials(
-    scheduler: Scheduler, journal: Journal, folder: Path, storage: StudyStorage, options: LaunchOptions, *, until: float
-) -> tuple[LaunchStatus, str | None]:
-    """Run the trials. Return the status of the launch and, if the launch stalled, the reason.
+    def _run_trials(self) -> tuple[LaunchStatus, str | None]:
+        """Run the trials. Return the status of the launch and, if the launch stalled, the reason.
 
-    The next launch resumes unfinished trials from their last saved epoch.
-    """
-    try:
-        if not scheduler.progress.is_done:
-            _drive(scheduler, folder, storage, options, until=until)
-    except KeyboardInterrupt:
-        return "interrupted", None
-    except Stalled as stalled:
-        print(f"study.launch: {stalled}; the launch ends; to continue, run the same command", file=sys.stderr)
-        return "interrupted", str(stalled)
-    except DiskFull as full:
-        space = estimate_space(scheduler.progress, storage, slots=max(1, len(scheduler.facts.under_way)))
-        need = f"; the study still needs about {decimal(space.needed)} for {space.purpose}" if space else ""
-        free = f", and {decimal(shutil.disk_usage(full.place).free)} are free"
-        raise DiskFull(full.place, f"{need}{free}; free some space first") from None
-    except SmokeStepsFailed as failed:
-        for arm, failure in failed.failures.items():
-            config = failed.specs[arm].config
-            journal.append(SmokeStepFailed(time=journal.now(), arm=arm, config=config, failure=failure))
-        raise ValueError(f"{failed}; to print the traceback: {failures_command(folder)}") from None
-    if scheduler.progress.is_done:
-        return "complete" if scheduler.progress.is_finished else "partial", None
-    return "paused" if scheduler.has_given_up else "drained", None
+        The next launch resumes unfinished trials from their last saved epoch.
+        """
+        try:
+            if not self.scheduler.progress.is_done:
+                self.drive()
+        except KeyboardInterrupt:
+            return "interrupted", None
+        except Stalled as stalled:
+            print(f"study.launch: {stalled}; the launch ends; to continue, run the same command", file=sys.stderr)
+            return "interrupted", str(stalled)
+        except DiskFull as full:
+            slots = max(1, len(self.scheduler.facts.under_way))
+            space = estimate_space(self.scheduler.progress, self.storage, slots=slots)
+            need = f"; the study still needs about {decimal(space.needed)} for {space.purpose}" if space else ""
+            free = f", and {decimal(shutil.disk_usage(full.place).free)} are free"
+            raise DiskFull(full.place, f"{need}{free}; free some space first") from None
+        except SmokeStepsFailed as failed:
+            for arm, failure in failed.failures.items():
+                config = failed.specs[arm].config
+                self.journal.append(SmokeStepFailed(time=self.journal.now(), arm=arm, config=config, failure=failure))
+            raise ValueError(f"{failed}; to print the traceback: {failures_command(self.folder)}") from None
+        if self.scheduler.progress.is_done:
+            return "complete" if self.scheduler.progress.is_finished else "partial", None
+        return "paused" if self.scheduler.has_given_up else "drained", None
 
+    def drive(self) -> None:
+        """Run trials on the connected cluster or on this machine, until all have ended.
 
-def _drive(scheduler: Scheduler, folder: Path, storage: StudyStorage, options: LaunchOptions, *, until: float) -> None:
-    """Run trials on the connected cluster or on this machine, until all have ended.
+        Raises:
+            SmokeStepsFailed: if a method fails in its first training step, before any trial starts.
+            Stalled: if no trial has made progress for too long.
+        """
+        starts_ray = self.options.driver == "ray" and self.options.address is None
+        awaited = "Ray to start" if starts_ray else "the trials to start"
+        if not can_redraw(console_on(sys.stderr)):  # a terminal shows an animated line instead
+            print(f"waiting for {awaited}", file=sys.stderr, flush=True)
+        with show_waiting(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
+            if starts_ray:
+                from study.cluster.ray_cluster import ray_cluster
 
-    Args:
-        until: time at which the driver stops, in seconds of the monotonic clock.
-
-    Raises:
-        SmokeStepsFailed: if a method fails in its first training step, before any trial starts.
-        Stalled: if no trial has made progress for too long.
-    """
-    starts_ray = options.driver == "ray" and options.address is None
-    awaited = "Ray to start" if starts_ray else "the trials to start"
-    if not can_redraw(console_on(sys.stderr)):  # a terminal shows an animated line instead
-        print(f"waiting for {awaited}", file=sys.stderr, flush=True)
-    with show_waiting(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
-        if starts_ray:
-            from study.cluster.ray_cluster import ray_cluster
-
-            stack.enter_context(ray_cluster(None))
-        resources = _measure_resources(options)
-        driver = _import_driver(options)  # takes seconds to import
-        on_start()
-        view = stack.enter_context(LiveView(scheduler, slots=resources.slots, output=sys.stderr))
-        if waiting := check_room(resources, address=options.address):
-            view.say(waiting)
-        if space := estimate_space(scheduler.progress, storage, slots=resources.slots()):
-            view.say(space.describe())
-        driver(
-            scheduler,
-            folder=folder.resolve(),
-            storage=storage.address,
-            resources=resources,
-            on_progress=view.update,
-            watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
-            until=until,
-        ).run()
+                stack.enter_context(ray_cluster(None))
+            resources = _measure_resources(self.options)
+            driver = _import_driver(self.options)  # takes seconds to import
+            on_start()
+            view = stack.enter_context(LiveView(self.scheduler, slots=resources.slots, output=sys.stderr))
+            if waiting := check_room(resources, address=self.options.address):
+                view.say(waiting)
+            if space := estimate_space(self.scheduler.progress, self.storage, slots=resources.slots()):
+                view.say(space.describe())
+            driver(
+                self.scheduler,
+                folder=self.folder.resolve(),
+                storage=self.storage.address,
+                resources=resources,
+                on_progress=view.update,
+                watchdog=Watchdog(max_idle_hours=self.options.max_idle_hours, say=view.say),
+                until=self.until,
+            ).run()
 
 
 def _import_driver(options: LaunchOptions) -> type[Driver]:

@@ -400,7 +400,7 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("trial k on host is not what the plan says")
 
-    monkeypatch.setattr("study.launch._drive", refuse)
+    monkeypatch.setattr("study.launch.Launch.drive", refuse)
     options = launch.main.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with pytest.raises(ValueError, match="not what the plan says"):
         run_study(opened_study.prepare(more, options), options)
@@ -411,7 +411,7 @@ def test_launch_names_the_place_that_replaces_an_unusable_cache(tmp_path, monkey
     (file := tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("study.launch._launch", lambda *_, **__: "")  # runs no trial
+    monkeypatch.setattr("study.launch.Launch.run", lambda self: "")  # runs no trial
     launch.main(["--task", "rte", "--profile", "mini", "--out", str(tmp_path / "runs"), "--tracking-uri", "none"])
     place = tmp_path / ".cache" / "glue-exit-study"
     assert f"{file}/glue-exit-study is not writable; tokenised data are stored in {place}\n" in capsys.readouterr().err

@@ -89,7 +89,7 @@ def test_launch_runs_with_closed_standard_streams(tmp_path, driver):
 def test_launch_that_a_bug_ends_says_so_in_the_journal(tmp_path):
     """A fault of ours too: whatever ends a launch but a kill is in its last event."""
     folder = tmp_path / "study"
-    broken = "from study import launch; launch._drive = lambda *_, **__: [][1]; raise SystemExit(launch.main())"
+    broken = "from study import launch; launch.Launch.drive = lambda self: [][1]; raise SystemExit(launch.main())"
     done = subprocess.run(
         [sys.executable, "-c", broken, *command(folder, WITHOUT_RAY)[3:]], cwd=ROOT, capture_output=True, text=True
     )
