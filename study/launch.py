@@ -47,7 +47,14 @@ from study.facts.study_folder import (
 )
 from study.launching.forecast import describe_time_limit, estimate_space, forecast_plan, measure_costs
 from study.launching.live_view import LiveView
-from study.launching.opening import MOST_ARMS, Study, find_launched_arms, list_plan_notes, open_study, resolve_in
+from study.launching.opening import (
+    MOST_ARMS,
+    PlannedStudy,
+    find_launched_arms,
+    list_plan_notes,
+    resolve_in,
+    resolve_study,
+)
 from study.launching.options import (
     DESCRIPTION,
     EPILOG,
@@ -91,14 +98,14 @@ def run(options: LaunchOptions) -> int:
         ValueError: if the study cannot run with these options; the command then exits with status 2.
     """
     check_options(options)
-    study = open_study(options)
+    study = resolve_study(options)
     if options.dry_run:
         return dry_run(study, options)
     with lasting_outputs():
         return run_study(study, options)
 
 
-def dry_run(study: Study, options: LaunchOptions) -> int:
+def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     """Print the plan, its expected cost and its differences from the papers. Create no file, and return 0."""
     resolved = study.resolved
     if options.explain is not None:
@@ -140,7 +147,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     return 0
 
 
-def run_study(study: Study, options: LaunchOptions) -> int:
+def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
     """Repair predictions, run the study's missing trials, write its exports, and return the exit status.
 
     Raises:
@@ -209,7 +216,7 @@ def _find_storage(options: LaunchOptions, folder: Path, facts: StudyFacts) -> St
     return storage
 
 
-def _as_locked(study: Study, *, is_continued: bool) -> Study:
+def _as_locked(study: PlannedStudy, *, is_continued: bool) -> PlannedStudy:
     """Resolve the study again if another launch changed the plan before this launch locked the folder."""
     now = find_plan(study.folder)
     if now == study.earlier:
@@ -238,7 +245,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path) -> list[str]:
     ]
 
 
-def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
+def _keep_plan(study: PlannedStudy, code: Provenance, *, is_over: bool) -> None:
     """Write the study's plan to `plan.json`.
 
     If the study is finished and the plan in this file changes, delete the dev table and the result (`ANSWER`).

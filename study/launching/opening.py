@@ -47,7 +47,7 @@ _NEW_PATHS = {  # field of a plan -> how to give the current path of a folder th
 }
 
 
-class Study(NamedTuple):
+class PlannedStudy(NamedTuple):
     """The study that a launch will run. Its plan merges the options with the plan in the folder, if there is one."""
 
     resolved: ResolvedPlan
@@ -62,7 +62,7 @@ class Study(NamedTuple):
         return f"study {self.folder} ({self.resolved.protocol_hash}), {self.why}"
 
 
-def open_study(options: LaunchOptions) -> Study:
+def resolve_study(options: LaunchOptions) -> PlannedStudy:
     """Resolve the study that the options ask for, without creating files.
 
     Raises:
@@ -82,7 +82,7 @@ def open_study(options: LaunchOptions) -> Study:
         raise ValueError(fault) from None
 
 
-def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:
+def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> PlannedStudy:
     """Resolve `plan` into the study to run, without creating files.
 
     Args:
@@ -115,7 +115,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
             "search_precision their costs differ; leave out one of the two"
         )
     _check_tensorfloat32(options, resolved)
-    return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
+    return PlannedStudy(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
 
 
 def _check_kept_places(plan: Plan, earlier: PlanFile) -> None:
@@ -221,7 +221,7 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
         )
 
 
-def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
+def find_launched_arms(study: PlannedStudy, options: LaunchOptions) -> frozenset[str]:
     """Return the names of the arms that this launch runs.
 
     These are the arms of --method and --task, and the arms that train their starting models.
@@ -245,7 +245,9 @@ def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     return frozenset(names)
 
 
-def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
+def list_plan_notes(
+    study: PlannedStudy, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]
+) -> list[str]:
     """List the facts about this launch that may surprise the user, one per line.
 
     Examples: the backbone has random weights; the launch leaves out some arms.
@@ -303,7 +305,7 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
     ]
 
 
-def _note_blocked(study: Study) -> list[str]:
+def _note_blocked(study: PlannedStudy) -> list[str]:
     """List the arms in which no example can exit early, because their backbones have too few layers."""
     arms = dict[str, list[str]]()
     for arm in study.resolved.arms:
@@ -357,7 +359,9 @@ def _note_repeated_texts(plan: ResolvedPlan) -> list[str]:
     ]
 
 
-def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
+def _note_unlaunched(
+    study: PlannedStudy, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]
+) -> list[str]:
     """List the arms that this launch leaves out, and explain how to run them; [] if there are none."""
     left_out = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left_out:

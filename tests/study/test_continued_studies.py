@@ -13,7 +13,7 @@ from study import launch
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import read_facts
 from study.launch import extensions
-from study.launching.opening import find_launched_arms, list_plan_notes, open_study, prepare
+from study.launching.opening import find_launched_arms, list_plan_notes, prepare, resolve_study
 from study.launching.options import LaunchOptions, plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -26,12 +26,12 @@ def options_of(*arguments: str) -> LaunchOptions:
 
 
 def prepared(*arguments: str) -> ResolvedPlan:
-    return open_study(options_of(*arguments)).resolved
+    return resolve_study(options_of(*arguments)).resolved
 
 
 def launched(*arguments: str) -> set[str]:
     options = options_of(*arguments)
-    made = open_study(options)
+    made = resolve_study(options)
     return {*find_launched_arms(made, options)}
 
 
@@ -136,7 +136,7 @@ def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
 def test_partial_launch_names_untouched_arms(study):
     def note(*arguments: str) -> list[str]:
         options = options_of(*arguments)
-        made = open_study(options)
+        made = resolve_study(options)
         return list_plan_notes(made, options, read_facts(study), launched=find_launched_arms(made, options))
 
     names = [arm.name for arm in require_plan(study).plan.arms]
@@ -178,7 +178,7 @@ def test_a_launch_runs_the_arms_that_it_names_and_no_others(study):
 def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
     asked = ["--method", "palbert", "--task", "rte,mnli", "--start-from", "rte=mnli", "--out", str(tmp_path)]
     options = options_of(*asked)
-    made = open_study(options)
+    made = resolve_study(options)
     again = options_of("--task", "rte", "--start-from", "rte=mnli", "--out", str(tmp_path))
     assert find_launched_arms(made._replace(asked=plan_from(again)[0]), again) == {
         "palbert/rte",
@@ -188,7 +188,7 @@ def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
 
 def test_shared_limit_is_refused_for_some_arms(study):
     options = options_of("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
-    made = open_study(options)
+    made = resolve_study(options)
     with pytest.raises(
         ValueError, match=r"--max-gpu-hours applies to all arms of the study, but --method or --task ex"
     ):

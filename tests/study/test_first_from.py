@@ -26,7 +26,9 @@ def other(tmp_path_factory) -> Path:
 
 def planned(methods: str, tasks: str, *more: str) -> ResolvedPlan:
     what = ["--profile", "mini", "--method", methods, "--task", tasks, "--seeds", "2", "--samples", "3", *more]
-    return opened_study.open_study(launch.main.parser().options([*what, "--out", "/nowhere", "--name", "new"])).resolved
+    return opened_study.resolve_study(
+        launch.main.parser().options([*what, "--out", "/nowhere", "--name", "new"])
+    ).resolved
 
 
 def won(study: Path, arm: str) -> dict:
@@ -89,7 +91,7 @@ def test_arms_with_trials_are_not_begun_again(other, tmp_path):
     options = ["--continue", str(study), "--first-from", str(other)]
 
     def continued(*more: str) -> ResolvedPlan:
-        return opened_study.open_study(launch.main.parser().options([*options, *more])).resolved
+        return opened_study.resolve_study(launch.main.parser().options([*options, *more])).resolved
 
     with pytest.raises(ValueError, match=r"--first-from: palbert/rte of .* already has trials"):
         continued()

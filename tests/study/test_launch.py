@@ -184,7 +184,7 @@ def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
     options = launch.main.parser().options(["--task", "rte", "--name", "s", "--out", str(tmp_path)])
-    made = opened_study.open_study(options)  # as a launch that is stopped in its import
+    made = opened_study.resolve_study(options)  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
     launched_study(made.folder, other)
     with pytest.raises(ValueError, match=r"does not match this command.*epochs 2 ->"):
