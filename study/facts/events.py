@@ -3,7 +3,7 @@
 The format number of a plan is in `plan.json`. In `events.jsonl`, each `launch_began` line gives the format of the lines
 of that launch. If a newer version of this package continues a study, the file contains two formats. The first released
 format is 2; format 3 writes ranges of tuned fields in another form. A new field with a default value keeps the format
-number. If a field is renamed, removed or changes its meaning, increase `FORMAT` and add a `Step` from the previous
+number. If a field is renamed, removed or changes its meaning, increase `FORMAT` and add a `Migration` from the previous
 format. tests/study/test_formats.py checks each format.
 
 The last field of a line is a checksum of the other fields, so that a damaged number is noticed. Journals of older
@@ -311,7 +311,7 @@ Plain = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Step:
+class Migration:
     """The functions that convert a plan and an event to the next format. They do not change their arguments."""
 
     plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
@@ -336,7 +336,7 @@ def _simplify_range(name: str, attributes: Plain) -> list[Any] | Plain:
     return {each: attributes[each] for each in names if each in attributes}
 
 
-STEPS: Mapping[int, Step] = {2: Step(plan=_simplify_ranges)}  # format -> conversion to the next format
+STEPS: Mapping[int, Migration] = {2: Migration(plan=_simplify_ranges)}  # format -> conversion to the next format
 
 
 def check_format(number: int, *, where: str) -> None:

@@ -27,7 +27,7 @@ from analysis.tables import make_tables
 from study import status
 from study.decisions.proposals import make_distribution
 from study.facts import events
-from study.facts.events import LaunchBegan, Step, read_events
+from study.facts.events import LaunchBegan, Migration, read_events
 from study.facts.plan_file import read_plan, require_plan
 from study.facts.study_facts import read_facts
 from study.launch import main
@@ -176,7 +176,7 @@ def test_older_lines_are_migrated_and_newer_ones_are_not(newest: Path, monkeypat
     _write_plan(newest, rename=("metric", "measure"))
     _edit(newest / "events.jsonl", '"metric":', '"measure":')
     _edit(newest / "events.jsonl", '"seed":', '"number":')
-    step = Step(
+    step = Migration(
         plan=lambda plan: {**plan, "protocol": _renamed(plan["protocol"], "measure", "metric")},
         event=lambda event: _renamed(event, "number", "seed"),
     )
