@@ -22,7 +22,7 @@ from study.plans.resolution import fits
 from study.terminal.command_line import Command, argument
 from study.terminal.text import counted
 from trainables.configuration.schema import Typed
-from trainables.encoders.backbones import MINI_BACKBONES
+from trainables.encoders.backbone_names import MINI_BACKBONES
 from trainables.files import method_files
 from trainables.files.method_files import IncludedMethods
 

@@ -23,7 +23,7 @@ from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
 from study.terminal.command_line import Command, argument, option
 from trainables.data.tasks import TASKS
-from trainables.encoders.backbones import find_licence, is_hub_name
+from trainables.encoders.backbone_names import find_licence, is_hub_name
 from trainables.files.atomic_files import write_folder
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # first letters of a class's name -> its module

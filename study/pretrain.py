@@ -38,7 +38,7 @@ from study.terminal.text import print_lines, read_width, wrap_line
 from trainables.configuration import AtLeastOne, Count, Positive
 from trainables.configuration.schema import Configuration, Typed, Value
 from trainables.configuration.spelling import resolve_name
-from trainables.encoders import backbones
+from trainables.encoders import backbone_files, backbone_names, backbones
 from trainables.files.sources import checked
 from trainables.pretraining import corpus as corpora
 from trainables.pretraining import objectives
@@ -192,7 +192,7 @@ def prepare(
     recipe, config, corpus = request.recipe, request.config, request.corpus
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
     pins = {} if earlier is None else _list_pins(earlier)
-    look = backbones.backbone_fingerprint
+    look = backbone_files.backbone_fingerprint
     corpus_fingerprint = corpora.JOINT.join(
         pins.get(part, "") or checked(partial(corpora.corpus_fingerprint, part), part, unchecked)
         for part in corpora.split_corpus(corpus)
@@ -207,8 +207,8 @@ def prepare(
         corpus=corpora.pinned(corpus, corpus_fingerprint),
         config=values,
         seed=request.seed,
-        backbone=backbones.pinned(backbone, backbone_fingerprint),
-        tokenizer=tokenizer and backbones.pinned(tokenizer, tokenizer_fingerprint or ""),
+        backbone=backbone_names.pinned(backbone, backbone_fingerprint),
+        tokenizer=tokenizer and backbone_names.pinned(tokenizer, tokenizer_fingerprint or ""),
     )
     checked(lambda: backbones.check_backbone(spec.backbone, spec.tokenizer), tokenizer or backbone, unchecked)
     checked(lambda: _check_model(recipe, spec.backbone, config), backbone, unchecked)
@@ -248,7 +248,7 @@ def _list_pins(earlier: PretrainingFile) -> dict[str, str]:
     """Map each hub name in an earlier pretraining.json to its commit."""
     pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
-    pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
+    pins = {name: fingerprint for name, fingerprint in pairs if backbone_names.is_hub_name(name)}
     made = earlier.made
     parts = zip(corpora.split_corpus(made.corpus), corpora.split_corpus(made.corpus_fingerprint), strict=True)
     return pins | {part: commit for part, commit in parts if corpora.classify_corpus(part) == "hub"}
@@ -282,7 +282,7 @@ def _read_earlier(folder: Path) -> PretrainingFile | None:
     if earlier is None and folder.is_dir():
         foreign = sorted(path.name for path in folder.iterdir() if path.name not in _LEFT_BEHIND)
         if foreign:
-            allowed = f"a new or an empty folder, or one with {backbones.PRETRAINING_FILE}"
+            allowed = f"a new or an empty folder, or one with {backbone_names.PRETRAINING_FILE}"
             raise ValueError(f"--to {folder} contains {foreign[0]}, but no pretraining; allowed: {allowed}")
     check_folder("--to", folder)
     return earlier

@@ -31,7 +31,7 @@ from study.terminal.text import counted
 from trainables.data.metrics import metric_words
 from trainables.data.repeated_texts import describe_repeats
 from trainables.data.tasks import LICENCES, TASKS
-from trainables.encoders.backbones import find_licence
+from trainables.encoders.backbone_names import find_licence
 
 FILE = Path(__file__).parents[1] / "checklist.toml"
 

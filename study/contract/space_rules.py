@@ -22,7 +22,7 @@ from trainables.configuration.schema import Configuration, Value, from_plain
 from trainables.configuration.spelling import suggest_nearest
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
 from trainables.encoders.architectures import FAMILIES
-from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
+from trainables.encoders.backbone_names import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.files.method_files import format_error, locate_files
 
 CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the model's file; all others are in the space's file

@@ -47,7 +47,7 @@ from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan, derive_search_seed
 from trainables.configuration.schema import Configuration
 from trainables.data import glue
-from trainables.encoders import backbones
+from trainables.encoders import backbone_names
 from trainables.runs.trial import TrialSpec
 
 
@@ -401,8 +401,8 @@ def specify_arm(
         config=config,
         seed=seed,
         data=glue.make_absolute(plan.asked.data),
-        backbone=backbones.make_absolute(arm.pinned_backbone),
-        tokenizer=tokenizer and backbones.make_absolute(tokenizer),
+        backbone=backbone_names.make_absolute(arm.pinned_backbone),
+        tokenizer=tokenizer and backbone_names.make_absolute(tokenizer),
         selection=plan.asked.selection,
         select_by=plan.asked.select_by,
         report_dev=reads_dev or plan.asked.selection == "dev",

@@ -34,7 +34,9 @@ from trainables.configuration.schema import MOST, Configuration, to_plain
 from trainables.data import glue
 from trainables.data.repeated_texts import describe_repeats
 from trainables.data.tasks import TASKS, trainable_tasks
-from trainables.encoders.backbones import backbone_fingerprint, count_layers, is_folder
+from trainables.encoders.backbone_files import backbone_fingerprint
+from trainables.encoders.backbone_names import is_folder
+from trainables.encoders.backbones import count_layers
 from trainables.files import method_files
 from trainables.models.exit_rules import combine_settings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from study.plans.resolved_plan import Pretraining
 from trainables.configuration import AtLeastOne, Count
 from trainables.configuration.schema import Configuration, Typed, from_json, to_plain
-from trainables.encoders.backbones import MINI_BACKBONES, PRETRAINING_FILE, is_folder
+from trainables.encoders.backbone_names import MINI_BACKBONES, PRETRAINING_FILE, is_folder
 from trainables.files.atomic_files import write_json
 from trainables.pretraining.configuration import PretrainingRow
 

@@ -77,9 +77,16 @@ from trainables.configuration.schema import Configuration, Value
 from trainables.configuration.spelling import unknown_name_error
 from trainables.data.glue import check_data, count_repeated_texts, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks
-from trainables.encoders.backbones import (
+from trainables.encoders.backbone_files import backbone_fingerprint
+from trainables.encoders.backbone_names import (
     UNTRAINED,
-    backbone_fingerprint,
+    hub_revision,
+    is_folder,
+    is_hub_name,
+    is_untrained,
+    pinned,
+)
+from trainables.encoders.backbones import (
     check_attention,
     check_backbone,
     check_depth,
@@ -89,12 +96,7 @@ from trainables.encoders.backbones import (
     count_layers,
     find_family,
     has_new_pooler,
-    hub_revision,
-    is_folder,
-    is_hub_name,
     is_trained_on_mean,
-    is_untrained,
-    pinned,
 )
 from trainables.files import method_files
 from trainables.files.sources import checked

@@ -21,7 +21,7 @@ from trainables.configuration.ranges import Choices, Interval, list_allowed, lis
 from trainables.configuration.schema import Configuration, Typed, Value, to_plain
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import Task
-from trainables.encoders import backbones
+from trainables.encoders import backbone_names
 from trainables.runs.trial import Selection
 
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
@@ -90,18 +90,18 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def pinned_backbone(self) -> str:
         """The backbone; a hub name has the form `NAME@COMMIT`."""
-        return backbones.pinned(self.backbone, self.backbone_fingerprint)
+        return backbone_names.pinned(self.backbone, self.backbone_fingerprint)
 
     @property
     def whole_backbone(self) -> str:
         """The backbone; a hub name has the form `OWNER/NAME`, without a revision."""
         is_content = self.backbone_fingerprint.startswith("sha256:")
-        return self.backbone if is_content else backbones.whole_name(self.backbone)
+        return self.backbone if is_content else backbone_names.whole_name(self.backbone)
 
     @property
     def pinned_tokenizer(self) -> str | None:
         """The tokenizer, or None for the backbone's tokenizer; a hub name has the form `NAME@COMMIT`."""
-        return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
+        return self.tokenizer and backbone_names.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
     @property
     def can_search_more(self) -> bool:
@@ -192,7 +192,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @property
     def untrained(self) -> list[str]:
         """The backbones with random weights. If the data is generated, tiny backbones are left out."""
-        names = backbones.PUBLISHED_SIZES if self.asked.is_generated else backbones.UNTRAINED
+        names = backbone_names.PUBLISHED_SIZES if self.asked.is_generated else backbone_names.UNTRAINED
         return list(dict.fromkeys(arm.backbone for arm in self.arms if arm.backbone in names or arm.random_weights))
 
     @property
@@ -215,7 +215,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         """The fingerprint of each hub name in the plan."""
         pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
         pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
-        return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
+        return {name: fingerprint for name, fingerprint in pairs if backbone_names.is_hub_name(name)}
 
     @property
     def data(self) -> str:

@@ -45,7 +45,7 @@ from study.terminal.processes import STOP_SIGNALS
 from study.terminal.text import clock, masked, print_lines
 from trainables import Departure
 from trainables.configuration.schema import Typed, to_plain
-from trainables.encoders.backbones import backbone_fingerprint
+from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.files.sources import cache_folder
 from trainables.models.devices import device_and_threads
 from trainables.pretraining.configuration import PretrainingSpec

@@ -18,7 +18,7 @@ from analysis.tables import write_tables
 from study.facts.plan_file import require_plan, write_plan
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import LICENCES, TASKS
-from trainables.encoders.backbones import find_licence
+from trainables.encoders.backbone_names import find_licence
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import sentencepiece
 import torch
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
-from trainables.encoders.backbones import family_options
+from trainables.encoders.family_options import family_options
 from trainables.encoders.mini_backbones import word_tokenizer
 
 FAMILIES: dict[str, dict[str, Any]] = {  # fields of their configurations

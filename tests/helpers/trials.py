@@ -19,7 +19,7 @@ from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS
-from trainables.encoders.backbones import backbone_fingerprint
+from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 

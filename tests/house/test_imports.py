@@ -52,7 +52,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.data.mini_glue",
     "trainables.data.repeated_texts",
     "trainables.data.tasks",
-    "trainables.encoders.backbones.find_licence",
+    "trainables.encoders.backbone_names.find_licence",
     "trainables.models.answer_rules",
     "trainables.models.exit_rules",
     "trainables.models.fronts",

@@ -25,7 +25,7 @@ from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.encoders import backbones
+from trainables.encoders import backbone_names
 from trainables.files.atomic_files import write_json
 from trainables.files.sources import HubUnreachable
 
@@ -379,7 +379,7 @@ def test_a_search_space_of_another_backbone_is_another_study(tmp_path, monkeypat
     if other == "mini-bert":
         monkeypatch.setitem(search_spaces.albert.BACKBONE, "mini", "mini-bert")
     else:
-        monkeypatch.setitem(backbones.UNTRAINED, "mini-albert", "0123456789abcdef")
+        monkeypatch.setitem(backbone_names.UNTRAINED, "mini-albert", "0123456789abcdef")
     with pytest.raises(ValueError, match=r'backbone_fingerprint "mini-albert@.*" -> "mini-.*@'):
         opened_study.prepare(plan, options_in(tmp_path, "s"))
 

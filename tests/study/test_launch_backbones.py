@@ -22,7 +22,7 @@ from study.plans.pretrained_backbone import read_finished_pretraining
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration.schema import from_plain, to_plain
-from trainables.encoders.backbones import backbone_fingerprint
+from trainables.encoders.backbone_files import backbone_fingerprint
 
 
 def options(*arguments: str) -> LaunchOptions:

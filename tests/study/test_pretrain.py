@@ -22,7 +22,7 @@ from helpers.started_processes import descendants, is_alive, kill, kill_all
 from search_spaces import objectives as recipes
 from study import pretrain
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining, read_pretraining
-from trainables.encoders.backbones import backbone_fingerprint
+from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.encoders.mini_backbones import word_tokenizer
 from trainables.pretraining.corpus import corpus_fingerprint
 

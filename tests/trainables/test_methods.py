@@ -17,7 +17,7 @@ from study.contract import training_rules
 from study.contract.model_rules import RULES, Subject
 from study.contract.training_rules import ShortTrials
 from study.plans.resolution import fits
-from trainables.encoders.backbones import MINI_BACKBONES
+from trainables.encoders.backbone_names import MINI_BACKBONES
 
 pytestmark = pytest.mark.slow
 

@@ -24,24 +24,24 @@ from transformers.utils import logging as transformers_logging
 
 from trainables.configuration import EncoderConfig, TrainingConfig
 from trainables.encoders.architectures import SHAREBERT_NAMES, read_architecture
-from trainables.encoders.backbones import (
+from trainables.encoders.backbone_names import (
     MINI_BACKBONES,
     PUBLISHED_SIZES,
+    hub_revision,
+    is_hub_name,
+    is_untrained,
+)
+from trainables.encoders.backbones import (
     check_attention,
     check_pooling,
     check_tokenizer,
     check_weights,
-    dropout_options,
-    family_options,
     find_family,
-    hub_revision,
-    is_hub_name,
-    is_untrained,
     pretrained_convolution,
-    reserved_positions,
 )
 from trainables.encoders.block_check import check_blocks
 from trainables.encoders.blocks import Stem
+from trainables.encoders.family_options import dropout_options, family_options, reserved_positions
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention

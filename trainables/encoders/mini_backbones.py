@@ -8,7 +8,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from trainables.configuration import EncoderConfig
-from trainables.encoders.backbones import MINI_LAYERS, dropout_options, family_options, reserved_positions
+from trainables.encoders.backbone_names import MINI_LAYERS
+from trainables.encoders.family_options import dropout_options, family_options, reserved_positions
 
 MINI_VOCABULARY = 8_000  # words
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

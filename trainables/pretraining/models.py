@@ -14,14 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AlbertForPreTraining, PreTrainedConfig, PreTrainedModel
 
-from trainables.encoders.backbones import (
-    MINI_BACKBONES,
-    check_attention,
-    find_family,
-    hub_revision,
-    is_untrained,
-    pretrained_convolution,
-)
+from trainables.encoders.backbone_names import MINI_BACKBONES, hub_revision, is_untrained
+from trainables.encoders.backbones import check_attention, find_family, pretrained_convolution
 from trainables.encoders.layerwise import one_kernel_gelu
 from trainables.encoders.loading import check_size, load_configuration, load_model
 from trainables.encoders.mini_backbones import mini_model

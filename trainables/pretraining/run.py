@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.examples import on_device
-from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
+from trainables.encoders.backbone_files import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.weights import check_fit
 from trainables.files.atomic_files import add_files

@@ -46,7 +46,8 @@ from trainables.encoders.architectures import (
     list_computation_fields,
     read_architecture,
 )
-from trainables.encoders.backbones import choose_attention, family_options, is_folder
+from trainables.encoders.backbone_names import is_folder
+from trainables.encoders.family_options import choose_attention, family_options
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention

@@ -29,7 +29,7 @@ from trainables.data.examples import ARRAYS, Examples, load_examples, prepare_to
 from trainables.data.glue import fingerprint
 from trainables.data.metrics import differences_from_official
 from trainables.data.tasks import Task
-from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
+from trainables.encoders.backbone_files import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.encoders.weights import check_fit
 from trainables.files.method_files import compute_digest

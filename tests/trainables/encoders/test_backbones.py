@@ -14,14 +14,12 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoConfig, AutoModel
 
+from trainables.encoders.backbone_names import MINI_BACKBONES, is_untrained, whole_name
 from trainables.encoders.backbones import (
     FAMILIES,
-    MINI_BACKBONES,
     check_backbone,
     check_spelling,
     is_trained_on_mean,
-    is_untrained,
-    whole_name,
 )
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.files.sources import Unusable
@@ -236,7 +234,7 @@ def test_names_that_may_be_meant_pass(name):
 
 
 def test_near_miss_that_is_in_the_cache_is_what_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainables.encoders.backbones._find_cached_files", lambda name: {"config.json": tmp_path})
+    monkeypatch.setattr("trainables.encoders.backbones.find_cached_files", lambda name: {"config.json": tmp_path})
     check_spelling("albert-bsae")
 
 
@@ -465,5 +463,5 @@ def test_pooling_of_a_hub_name_is_read_from_the_hub(answer, known, tmp_path, mon
 
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names, **named: None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    monkeypatch.setattr("trainables.encoders.backbones.go_offline_if_unreachable", lambda: None)
+    monkeypatch.setattr("trainables.encoders.backbone_files.go_offline_if_unreachable", lambda: None)
     assert is_trained_on_mean("lab/sentences@abc") is known

@@ -17,13 +17,12 @@ from transformers.models.distilbert import modeling_distilbert
 from trainables.encoders.backbones import (
     check_backbone,
     check_positions,
-    choose_attention,
     count_layers,
-    dropout_options,
     has_new_pooler,
 )
 from trainables.encoders.block_check import _require_equal, check_blocks
 from trainables.encoders.blocks import Stem, find_blocks
+from trainables.encoders.family_options import choose_attention, dropout_options
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.files.sources import Unusable

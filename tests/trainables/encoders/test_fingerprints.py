@@ -9,15 +9,10 @@ import torch
 from helpers.configurations import config_of
 from transformers import AutoConfig, AutoModel
 
-from trainables.encoders import backbones
-from trainables.encoders.backbones import (
-    MINI_BACKBONES,
-    PUBLISHED_SIZES,
-    UNTRAINED,
-    backbone_digest,
-    backbone_fingerprint,
-    check_backbone,
-)
+from trainables.encoders import backbone_files, backbone_names
+from trainables.encoders.backbone_files import backbone_digest, backbone_fingerprint
+from trainables.encoders.backbone_names import MINI_BACKBONES, PUBLISHED_SIZES, UNTRAINED
+from trainables.encoders.backbones import check_backbone
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 
@@ -121,7 +116,7 @@ def test_fingerprint_of_a_hub_name_has_its_commit(hub):
 
 
 def test_pinned_backbone_loads_its_commit_after_hub_moved(hub):
-    pinned = backbones.pinned("someone/tiny-bert", backbone_fingerprint("someone/tiny-bert"))
+    pinned = backbone_names.pinned("someone/tiny-bert", backbone_fingerprint("someone/tiny-bert"))
     check_backbone(pinned)
     before = weights_of(pinned)
     (hub / "refs" / "main").write_text(SECOND)
@@ -132,10 +127,10 @@ def test_pinned_backbone_loads_its_commit_after_hub_moved(hub):
 
 def test_hub_backbone_digest_is_of_cached_files(hub):
     pinned = f"someone/tiny-bert@{FIRST}"
-    before = backbones.backbone_digest(pinned)
-    assert before != backbones.backbone_digest(f"someone/tiny-bert@{SECOND}")
+    before = backbone_files.backbone_digest(pinned)
+    assert before != backbone_files.backbone_digest(f"someone/tiny-bert@{SECOND}")
     (hub / "snapshots" / FIRST / "vocab.txt").write_text("[PAD]")
-    assert backbones.backbone_digest(pinned) != before
+    assert backbone_files.backbone_digest(pinned) != before
 
 
 def test_a_commit_that_is_not_there_is_refused(hub):

@@ -10,9 +10,7 @@ from helpers.configurations import SIZES
 from helpers.walked_layers import padded, walk
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from trainables.encoders.backbones import (
-    MINI_BACKBONES,
-)
+from trainables.encoders.backbone_names import MINI_BACKBONES
 from trainables.encoders.layerwise import initialised, layerwise
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.classifiers import LastLayerModel

@@ -9,14 +9,8 @@ from helpers.configurations import config_of
 from helpers.families import bert_vocabulary
 from transformers import AutoConfig
 
-from trainables.encoders.backbones import (
-    PUBLISHED_SIZES,
-    check_backbone,
-    check_depth,
-    find_family,
-    is_folder,
-    is_hub_name,
-)
+from trainables.encoders.backbone_names import PUBLISHED_SIZES, is_folder, is_hub_name
+from trainables.encoders.backbones import check_backbone, check_depth, find_family
 from trainables.encoders.loading import load_encoder
 from trainables.encoders.sharebert import ShareBertForMaskedLM, ShareBertModel
 

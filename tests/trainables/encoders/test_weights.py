@@ -27,9 +27,9 @@ from trainables.encoders.backbones import (
     check_backbone,
     check_spelling,
     check_weights,
-    family_options,
     has_new_pooler,
 )
+from trainables.encoders.family_options import family_options
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.encoders.weights import read_header
 from trainables.files.sources import Unusable
@@ -452,10 +452,10 @@ def test_weights_on_the_hub_are_checked_before_they_are_downloaded(tmp_path, mon
         metadata=None, sharded=False, weight_map={}, files_metadata={"model.safetensors": part}
     )
     monkeypatch.setattr(HfApi, "get_safetensors_metadata", lambda self, name, revision: whole)
-    backbones = "trainables.encoders.backbones"
-    monkeypatch.setattr(f"{backbones}.go_offline_if_unreachable", lambda: None)
-    monkeypatch.setattr(f"{backbones}._list_hub_files", lambda kind, name, wanted: {"config.json", "model.safetensors"})
-    monkeypatch.setattr(f"{backbones}._find_hub_configuration", lambda name: Path(folder) / "config.json")
+    files = "trainables.encoders.backbone_files"
+    monkeypatch.setattr(f"{files}.go_offline_if_unreachable", lambda: None)
+    monkeypatch.setattr(f"{files}._list_hub_files", lambda kind, name, wanted: {"config.json", "model.safetensors"})
+    monkeypatch.setattr(f"{files}._find_hub_configuration", lambda name: Path(folder) / "config.json")
     with pytest.raises(Unusable, match=r"^backbone 'someone/wrapped' cannot be loaded: .*begin with `module.`"):
         check_weights("someone/wrapped")
 
