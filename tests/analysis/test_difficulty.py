@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.glue_folders import write_glue
 from helpers.swept_studies import swept_study
+from helpers.trials import run_to_the_end, spec_of
 
+import search_spaces
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
 from analysis.statistics import difficulty
@@ -137,3 +140,34 @@ def test_exits_that_know_difficulty_are_named(generated: Path, monkeypatch: pyte
 def test_data_of_another_version_have_no_known_difficulty(generated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(difficulty, "fingerprint", lambda task, data: "another")
     assert notes_of(generated) == []
+
+
+def train_exits(place: Path, *, easy_share: float) -> list[Predictions]:
+    """DeeBERT's models on the best of three models of albert, trained as in `make study`."""
+    folder = write_glue(place / "glue", task="sst2", easy_share=easy_share)
+    shared = {**search_spaces.load("albert").mini_fixed, "num_hidden_layers": 0, "learning_rate": 1.9e-3, "epochs": 12}
+    data = {"data": str(folder), "selection": "holdout"}
+    first = [run_to_the_end(spec_of("albert", seed=seed, config=shared, **data), place) for seed in range(3)]
+    best = max(first, key=lambda run: run.history[run.best_epoch - 1].selection_score)
+    best.write_model(place / "best")
+    stored = []
+    for seed in range(3):
+        spec = spec_of("deebert", seed=seed, config=shared | {"entropy": 0.29}, start=str(place / "best"), **data)
+        run_to_the_end(spec, place).outcome(place / f"{seed}.npz")
+        with np.load(place / f"{seed}.npz", allow_pickle=False) as arrays:
+            stored.append(predictions_from(TASK, dict(arrays)))
+    return stored
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_trained_exits_have_a_gain_only_with_difficulty(tmp_path: Path) -> None:
+    """Labels of difficulty that are shuffled say nothing about the same exits."""
+    stored, alike = (train_exits(tmp_path / str(share), easy_share=share) for share in (0.6, 1.0))
+    gain, without = (measure_gains(models, [apply_setting(None, models)])[0] for models in (stored, alike))
+    assert gain.interval.low > 0 and without.interval.low <= 0
+    hard, rng = hard_rows(0.6)[stored[0].ids], np.random.default_rng(3)
+    found = compare_difficulties(stored, hard)
+    assert found is not None and found.interval.low > 0
+    shuffled = [compare_difficulties(stored, rng.permutation(hard)) for _ in range(40)]
+    assert sum(own is not None and own.interval.low > 0 for own in shuffled) <= 4
