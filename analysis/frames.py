@@ -15,6 +15,7 @@ import pandas as pd
 from analysis.layouts.evidence import Evidence, gather
 from analysis.pictures.picture import Picture
 from analysis.pictures.study_pictures import pictures
+from analysis.statistics.times import Measurement
 from analysis.studies.load import Study, confirm_trials
 from analysis.studies.stored_predictions import Predictions, read_predictions
 from study.facts.events import EpochReported, read_events
@@ -32,6 +33,9 @@ PREDICTIONS = {**SEED, **COUNTS, "draw": "int64", "split": "str", "id": "int64",
 PREDICTIONS |= {"answer": "float64", "right": "float64", "layer": "int64"}
 SWEEPS = {**SEED, **COUNTS, "rule": "str", "setting": "float64", "score": "float64", "mean_layers": "float64"}
 SWEEPS |= {"num_layers": "int64"}
+TIMES = {**SEED, **COUNTS, "host": "str", "device": "str", "threads": "int64", "time": "str", "trusted": "bool"}
+TIMES |= {"batch_size": "int64", "exit": "str", "rule": "str", "setting": "float64", "mean_layers": "float64"}
+TIMES |= {"round": "int64", "milliseconds": "float64"}
 SECONDS = {"wall_seconds": "float64", "gpu_seconds": "float64"}
 
 
@@ -103,6 +107,23 @@ class Frames:
     def sweeps(self) -> pd.DataFrame:
         """One row per evaluated exit setting of each confirm trial with stored predictions."""
         return _joined([_settings(*own) for own in self._stored], SWEEPS)
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """One row per round of each measured model, exit and batch size, with the mean time per text."""
+        records = self.study.records_by_key
+        rows = []
+        for event in self.study.facts.times:
+            of_event = {name: getattr(event, name) for name in ("host", "device", "threads", "time")}
+            of_event["trusted"] = not Measurement(event).disturbance
+            for model in event.models:
+                if (record := records.get(model.key)) is None:
+                    continue
+                trial = {name: getattr(record, name) for name in SEED} | {"counts": record.key in self._counting}
+                names = {"batch_size": model.batch_size, "exit": model.exit, "rule": model.rule, "setting": model.at}
+                row = {**trial, **of_event, **names, "mean_layers": model.mean_layers}
+                rows += [{**row, "round": number, "milliseconds": time} for number, time in enumerate(model.rounds)]
+        return _frame(rows, TIMES)
 
     def picture(self, name: str) -> Picture | None:
         """Return the picture `name` of the report, such as `seeds`; return None if there is no such picture."""

@@ -22,6 +22,7 @@ from analysis.layouts.answer import caveats, headline, summary_table, warn_of_we
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, load_template, render
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
+from analysis.layouts.time_tables import describe_times
 from analysis.pictures.picture import Picture, inline_svg, render_image
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
@@ -49,8 +50,8 @@ ONLY_IN_FILES = ("exit_settings",)  # the picture of scores against layers shows
 LONGEST_OPEN = 12  # largest number of lines of a short table
 SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Scores": "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-published",
-    "Comparisons": "table-comparisons",
-    "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules "
+    "Comparisons": "picture-differences table-comparisons",
+    "Speed": "table-times table-exits picture-score-against-layers picture-exit-rules table-exit_rules "
     "table-guarantees picture-exit-layers",
     "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
     "Compute": "table-compute",
@@ -121,10 +122,11 @@ def report_page(
         version=version(),
         about=_about(study),
         headline=headline(evidence),
+        times=describe_times(evidence),
         warnings=warn_of_weak_models(evidence),
         summary=_table_html(summary_table(evidence), {}),
         caveats=caveats(evidence),
-        first=parts.pop("picture-differences", None),
+        first=parts.pop("picture-score-against-time", None) or parts.pop("picture-differences", None),
         sections=sections(parts),
         is_limited=bool(notes.seed_notes(evidence.rows) or notes.list_other_data(evidence.rows)),
         departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],

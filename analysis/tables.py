@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables
+from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables, time_tables
 from analysis.layouts.answer import answer
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, STANDARD_FORMATS, Format, json_text, render
@@ -29,6 +29,7 @@ from trainables.files import atomic_files
 LAYOUTS = (
     certainty_tables.comparisons_table,
     cost_tables.exits_table,
+    time_tables.times_table,
     cost_tables.exit_rules_table,
     cost_tables.exit_settings_table,
     cost_tables.guarantees_table,

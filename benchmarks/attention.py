@@ -28,7 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.counts import count
 from trainables.encoders.nystrom import nystrom_attention
-from trainables.runs.latency import count_flops
+from trainables.runs.flops import count_flops
 
 RESULTS = Path(__file__).parent / "results" / "attention.json"
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)

@@ -25,7 +25,6 @@ from pathlib import Path
 from msgspec import UNSET
 
 from analysis.layouts.answer import summary_table
-from analysis.layouts.cost_tables import ENDS, TIMES, format_relative_time
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes, format_detectable
 from analysis.layouts.published_numbers import read_published_rows
@@ -101,7 +100,8 @@ LIMITS = (
     "These numbers cannot reproduce the papers'. The backbone is MiniLM (six layers of width 384, trained for sentence "
     "similarity), not ALBERT-base (twelve layers with shared weights). Each search has a few trials only. The learning "
     "rates are higher than the paper's and fall linearly. {epochs} If no difference was found, there may still be one. "
-    "The hours below are wall-clock times, which other work on the machine lengthens, so they do not compare methods."
+    "The hours below are wall-clock times, which other work on the machine lengthens, so they do not compare methods. "
+    "Times per text are not given, because the models were not kept and `study.time` needs them."
 )
 
 
@@ -152,7 +152,7 @@ def by_protocol(studies: Mapping[str, Study]) -> list[Evidence]:
 
 
 def drawn_pictures(scale: Scale, evidence: Evidence) -> dict[Path, Picture]:
-    """The pictures of a part of the page by their files: differences against time, and scores against layers."""
+    """The pictures of a part of the page by their files: differences against layers, and scores against layers."""
     part = "_early" if is_selected_by_layers(evidence) else ""
     drawn = {part: differences_picture(evidence), f"{part}_layers": layers_picture(evidence)}
     place = page_path(scale)
@@ -301,11 +301,10 @@ def claims(evidence: Evidence) -> Iterator[str]:
 
 
 def facts(evidence: Evidence) -> Iterator[str]:
-    """The facts that decide what the claims mean: exits, weak models, a cut at one layer, and time."""
+    """The facts that decide what the claims mean: exits, weak models, and a cut at one layer."""
     yield from exits_in_words(evidence)
     yield from weak_models_in_words(evidence)
     yield from cut_in_words(evidence)
-    yield from time_in_words(evidence)
     yield from (
         f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.not_above_constant, evidence.nothing_found)
     )
@@ -366,26 +365,6 @@ def format_lead(one: Comparison) -> str:
     """Format the size of a difference, with its 95 % interval: `31.5 points (95 % CI 29.9 to 33.1)`."""
     low, high = sorted(abs(end) for end in (one.test.low, one.test.high))
     return f"{POINTS.text(abs(one.test.difference))} points (95 % CI {POINTS.text(low)} to {POINTS.text(high)})"
-
-
-def time_in_words(evidence: Evidence) -> Iterator[str]:
-    """Say how long PALBERT takes, relative to the model without exits."""
-    by_task = {
-        task: time.numbers
-        for row, task in evidence.cells_by_place
-        if row == OURS and evidence.find_plain((row, task))
-        if (time := format_relative_time(evidence.cells_by_place[row, task], evidence.find_plain((row, task))))
-    }
-    if not by_task:
-        return
-    sizes = [
-        f"{joined([times[suffix] for times in by_task.values()])} times as long in batches of {size}"
-        for size, suffix in zip(ENDS, TIMES.suffixes, strict=True)
-    ]
-    yield (
-        f"**Against {PLAIN_METHOD}, which is the same backbone without exits, PALBERT takes {joined(sizes)}** (on "
-        f"{joined([TASKS[task].title for task in by_task])})."
-    )
 
 
 def describe_gain(place: Place, gain: Gain) -> str:

@@ -36,6 +36,7 @@ COMMANDS = {
     "predict": ("study.predict", "predict labels for a TSV file with a trained model and early exits"),
     "submit": ("study.submit", "write a submission to the GLUE server"),
     "score-test": ("study.score_test", "score a finished study on test labels, and close it to new trials"),
+    "time": ("study.time", "measure how long the models take for a text, with intervals"),
     "rebuild": ("study.rebuild", "rewrite all exports of a study: records, tables, report, MLflow"),
     "winners": ("study.winners", "print the best configuration of each arm, as text, TOML or JSON"),
     "drop": ("study.drop", "exclude a trial from all numbers, with a reason that the table prints"),

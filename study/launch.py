@@ -77,6 +77,8 @@ from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
 from study.terminal.processes import is_installed
 from study.terminal.text import counted, format_markdown, list_first, masked, print_lines, python
+from study.time import DEFAULT_MINUTES, measure_times
+from study.time import Options as TimingOptions
 from trainables.configuration.schema import to_plain
 from trainables.configuration.spelling import resolve_name
 from trainables.data.tasks import trainable_tasks
@@ -88,6 +90,9 @@ from trainables.files.sources import cache_folder
 if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
+TIMING_SHARE = 0.1  # of the study's time, for the measurement of inference times at its end
+TIMING_SECONDS = 60.0  # for this measurement after a short study
+SHORTEST_TIMING = 5.0  # seconds; loading PyTorch and the models takes most of them
 MIRROR_NICENESS = 10  # added to the launch's niceness, so that driver and trials get processors first
 
 
@@ -312,6 +317,8 @@ class Launch:
                 print_lines([line], sys.stderr)
             mirror = start_mirror(self.folder, self.options.tracking_uri)
             status, note = self._run_trials()
+            if status == "complete":
+                _measure_times(self.journal, self.folder, self.options, until=self.until)
             self.journal.check_untouched()  # if another launch runs the study now, the exports are its own
             is_exported = write_files(self.folder, self.scheduler.progress)
         except BaseException as error:
@@ -433,6 +440,28 @@ def _measure_resources(options: LaunchOptions) -> Resources:
     resources = Resources.measure(nodes, cpus=cpus, gpus=gpus, address=options.address)
     check_room(resources, address=options.address)
     return resources
+
+
+def _measure_times(journal: Journal, folder: Path, options: LaunchOptions, *, until: float) -> None:
+    """Measure the models' times if this takes at most a tenth of the study's time; otherwise, print the command.
+
+    A study of more than a minute may be measured for a minute. Ctrl-C ends only the measurement.
+    """
+    command = f"{python()} -m study.time {shlex.quote(str(folder))}"
+    spent = sum(launch.measure_seconds(journal.now()) for launch in journal.facts.launches.values())
+    seconds = max(spent * TIMING_SHARE, TIMING_SECONDS if spent >= TIMING_SECONDS else 0.0)
+    seconds = min(seconds, 60 * DEFAULT_MINUTES, until - time.monotonic())
+    if options.address or seconds < SHORTEST_TIMING:
+        print_lines([f"to measure how long the models take for a text: {command}"], sys.stderr)
+        return
+    try:
+        event = measure_times(TimingOptions(study=str(folder), minutes=seconds / 60))
+    except KeyboardInterrupt:
+        event = None
+    if event is None:
+        print_lines([f"no times were measured; to measure them: {command}"], sys.stderr)
+    else:
+        journal.append(replace(event, time=journal.now()))
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | None:

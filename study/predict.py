@@ -147,7 +147,7 @@ def _predict_file(file: Path, options: Options) -> int:
     print(f"mean number of layers run: {mean_layers:.2f} of {layers}, with exit {rule}", file=facts)
     if safe is not None:
         print(safe, file=facts)
-    print(*_measure_latencies(trained, examples), sep="\n", file=facts)
+    print(*_measure_costs(trained, examples), sep="\n", file=facts)
     return 0
 
 
@@ -321,20 +321,24 @@ def _warn_of_another_task(task: Task, file: Path) -> None:
         print(f"warning: {file} is in the folder of {other.title}, but the model is for {task.title}", file=sys.stderr)
 
 
-def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
-    from trainables.models.exit_rules import LastLayer
-    from trainables.runs.latency import measure_latency
+def _measure_costs(trained: TrainedModel, examples: Examples) -> Iterator[str]:
+    import torch
 
-    rules = list(dict.fromkeys([trained.model.exit_rule, LastLayer()]))
-    latency = measure_latency(trained.model, examples, rules, num_batches=TIMED)
-    for early, whole in zip(latency.under_own_rule.timings, latency.all_layers.timings, strict=True):
+    from trainables.models.devices import device_name
+    from trainables.models.exit_rules import LastLayer
+    from trainables.runs.timing import compare_rules
+
+    model = trained.model
+    rules = list(dict.fromkeys([model.exit_rule, LastLayer()]))
+    for size, costs in compare_rules(model, examples, rules, TIMED).items():
+        early, whole = costs[0], costs[-1]
         yield (
-            f"batches of {early.batch_size}: {early.milliseconds:.2f} ms per example with exits, "
+            f"batches of {size}: {early.milliseconds:.2f} ms per example with exits, "
             f"{whole.milliseconds:.2f} ms with all layers (means over {early.examples:,} examples)"
         )
-    early_flops, whole_flops = latency.under_own_rule.flops / 1e6, latency.all_layers.flops / 1e6
-    yield f"{early_flops:,.3f} MFLOPs per example with exits, {whole_flops:,.3f} with all layers"
-    yield f"measured on {latency.device}, {counted(latency.threads, 'thread')}"
+    yield f"{early.flops / 1e6:,.3f} MFLOPs per example with exits, {whole.flops / 1e6:,.3f} with all layers"
+    device = next(model.parameters()).device
+    yield f"measured on {device_name(device)}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 # ---- the choice of a model

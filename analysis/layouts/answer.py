@@ -13,18 +13,17 @@ import numpy as np
 
 from analysis.layouts import notes
 from analysis.layouts.cost_tables import (
-    ENDS,
     GAIN_MEANS,
     NO_SETTING,
     POINTS_LOST,
     WITHIN,
     describe_gain,
-    format_relative_time,
 )
 from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
 from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import POINTS, TENTHS, Entry, Line, Table
+from analysis.layouts.time_tables import describe_times, format_ratio
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
 from analysis.statistics.samples import PLAIN_METHOD, Place
@@ -50,6 +49,7 @@ def answer(evidence: Evidence) -> str:
                 *map(markdown_text, warn_of_weak_models(evidence)),  # before any number on exits
                 markdown_grid(table, table.parts[0]),
                 markdown_text(headline(evidence)),
+                *map(markdown_text, describe_times(evidence)),
                 markdown_text(table.caption),
                 *["\n".join(f"- {markdown_text(limit)}" for limit in limits)] * bool(limits),
             ]
@@ -86,7 +86,7 @@ def summary_table(evidence: Evidence) -> Table:
             "difference": f"against {evidence.baseline}",
             "gain": "gain of exits",
             "fewest_layers": WITHIN,
-            "time_ratio": f"time, {' / '.join(map(str, ENDS))}",
+            "time_ratio": "time",
         },
         lines=lines,
         caption=" ".join(_explain_summary(evidence, lines)),
@@ -113,8 +113,11 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
         layers = None if saving.own is None else float(np.mean(saving.own.mean_layers))
         text = NO_SETTING if layers is None else f"{TENTHS.text(layers)} of {depth}"
         entries["fewest_layers"] = Entry.from_text(text)
-    time = format_relative_time(cell, evidence.find_plain(place))
-    return entries | {"time_ratio": Entry.from_text(NO_SETTING) if time is None else time}
+    made, plain = evidence.trusted_times, evidence.find_plain(place)
+    if made is not None and plain is not None and plain is not cell:
+        ratio = made.compare(cell, plain, made.batch_sizes[0])
+        entries["time_ratio"] = Entry.from_text(NO_SETTING) if ratio is None else format_ratio(ratio)
+    return entries
 
 
 def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
@@ -139,9 +142,12 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
             f"{WITHIN.capitalize()}: the fewest mean layers at which the method's own exit rule loses at "
             f"most {POINTS_LOST} against {references} ({NO_SETTING}: no setting does)."
         )
-    if any(line.entries["time_ratio"].text != NO_SETTING for line in lines if "time_ratio" in line.entries):
-        sizes = joined([str(size) for size in ENDS])
-        yield f"Time: per example, divided by that of {PLAIN_METHOD}, which has no exits, in batches of {sizes}."
+    made = evidence.trusted_times
+    if made is not None and "time_ratio" in shown:
+        yield (
+            f"Time: per text in batches of {made.batch_sizes[0]}, divided by that of {PLAIN_METHOD}, which has no "
+            "exits, with its 95 % interval."
+        )
 
 
 def _list_tests(evidence: Evidence) -> list[Comparison]:

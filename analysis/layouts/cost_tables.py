@@ -1,4 +1,4 @@
-"""Tables of costs: layers and time with early exits, guarantees for exits, compute, and scores at equal compute."""
+"""Tables of costs: layers and FLOPs with early exits, guarantees for exits, compute, and scores at equal compute."""
 
 from __future__ import annotations
 
@@ -32,20 +32,16 @@ from analysis.statistics.exits import RISKS, Guarantee, Sweep, find_rule, read_g
 from analysis.statistics.gains import Gain, can_measure, measure_gains
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
-from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.record import format_counts
 from study.terminal.text import joined
 from trainables.data.tasks import TASKS
 from trainables.models.safe_exits import CONFIDENCE
-from trainables.runs.trial import TIMED_BATCHES
 
-ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes in the table; more columns do not fit on a page
 FEWEST_COMPLETED = 10  # completed search trials of an arm; with fewer, the expected best score is noise
 SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
 NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of the layers
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
-TIMES = Style("{} / {}", tuple(f"_{size}" for size in ENDS), decimals=2)
 POINTS_LOST = f"{100 * MOST_LOST:g} point"
 WITHIN = f"within {POINTS_LOST}"  # title of the column with the fewest layers
 NO_SETTING = "-"  # printed if no exit setting keeps the score
@@ -61,7 +57,6 @@ EXITS = {  # columns
     "gain": "gain",
     "fewest_layers": WITHIN,
     "megaflops": "MFLOPs",
-    "time_ratio": f"time, {' / '.join(map(str, ENDS))}",
     "difference": "difference",
 }
 
@@ -105,17 +100,8 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
             "under the arm's own exit rule / any exit rule, with the difference; one half of dev chooses the setting, "
             "and the other half measures it."
         )
-    costs_in_words = ['"MFLOPs" is a mean over dev texts without padding'] * ("megaflops" in shown)
-    if "time_ratio" in shown:
-        devices = costs.name_devices(cell for _, cell in evidence.cells)
-        references = ", or without it ".join(evidence.time_references)
-        costs_in_words.append(
-            f'"time" is the inference time per example divided by that of {references}, in batches of '
-            f"{' and '.join(map(str, ENDS))} on {devices}"
-        )
-    if costs_in_words:
-        words = "; ".join(costs_in_words)
-        yield f"{words[0]}{words[1].upper()}{words[2:]}."
+    if "megaflops" in shown:
+        yield '"MFLOPs" is a mean over dev texts without padding.'
     if "difference" in shown:
         yield f'"Difference" is the mean score minus that of {baseline}; intervals are 95 % intervals.'
 
@@ -187,10 +173,8 @@ def describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
         entries["gain"] = gain
     if place in evidence.savings:
         entries["fewest_layers"] = _format_saving(evidence.savings[place])
-    if costs.list_latencies(cell):
+    if any(record.text_flops for record in cell.records):
         entries["megaflops"] = _format_flops(costs.flops(cell))
-    if time := format_relative_time(cell, evidence.find_time_reference(place)):
-        entries["time_ratio"] = time
     if place in evidence.differences:
         entries["difference"] = format_test(evidence.differences[place].test)
     return entries
@@ -202,15 +186,6 @@ def describe_gain(evidence: Evidence, place: Place) -> Entry | None:
         return format_gain(evidence.gains[place])
     exits = evidence.exits.get(place)
     return Entry() if exits and exits.is_early else None
-
-
-def format_relative_time(cell: Cell, reference: Cell | None) -> Entry | None:
-    """Format the cell's time per example divided by the reference's, for each batch size in `ENDS`.
-
-    Return None if there is no reference, or if a model was not timed.
-    """
-    times = [costs.relative_time([(cell, reference)], size) for size in ENDS] if reference else []
-    return TIMES.entry(*times) if any(time is not None for time in times) else None
 
 
 def _format_flops(flops: float | None) -> Entry:

@@ -40,6 +40,7 @@ from analysis.statistics.samples import (
     is_above_constant,
     resample,
 )
+from analysis.statistics.times import Measurement, list_measurements
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row, make_rows, name_studies
 from analysis.studies.load import Study
@@ -275,6 +276,16 @@ class Evidence:
     def find_time_reference(self, place: Place) -> Cell | None:
         """Return the cell whose time is the unit: the plain model of the same backbone, or else the baseline."""
         return self.find_plain(place) or self.cells_by_place.get((str(self.baseline), place[1]))
+
+    @cached_property
+    def measurements(self) -> list[Measurement]:
+        """Measurements of inference times, one for each study and machine, newest first."""
+        return list_measurements(self.studies)
+
+    @property
+    def trusted_times(self) -> Measurement | None:
+        """The newest measurement that nothing disturbed. Only its times are in sentences and pictures."""
+        return next((made for made in self.measurements if not made.disturbance), None)
 
     @property
     def time_references(self) -> list[str]:

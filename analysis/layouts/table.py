@@ -140,6 +140,7 @@ class Table:
     columns: Mapping[str, str]  # name in the CSV header -> heading elsewhere
     lines: list[Line]
     caption: str
+    heading: str = ""  # of the table's own lines
     blocks: list[Block] = field(default_factory=list)  # apart from the table's own lines
     notes: list[str] = field(default_factory=list)
     sidecar: dict[str, Any] = field(default_factory=dict)  # only in the JSON file: the origin of the numbers
@@ -156,8 +157,8 @@ class Table:
 
     @property
     def parts(self) -> list[Block]:
-        """All blocks of the table: a block of its own lines without a heading, then `blocks`."""
-        return [Block("", self.lines), *self.blocks]
+        """All blocks of the table: a block of its own lines, then `blocks`."""
+        return [Block(self.heading, self.lines), *self.blocks]
 
 
 def text_table(name: str, *, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = "", **others: Any) -> Table:

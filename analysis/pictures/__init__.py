@@ -1,1 +1,1 @@
-"""The six pictures of a study."""
+"""The pictures of a study."""

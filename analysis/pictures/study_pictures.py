@@ -1,5 +1,6 @@
-"""The six pictures of a study. Each picture answers one question, in small panels for the tasks.
+"""The pictures of a study. Each picture answers one question, in small panels for the tasks.
 
+- `time_picture` (in a module of its own): what does a method score for the time that it takes?
 - `differences_picture`: which methods differ from the baseline, and at what cost?
 - `seeds_picture`: how far apart are the seeds?
 - `layers_picture`: what does each exit setting cost and score?
@@ -10,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib
@@ -36,16 +38,15 @@ from analysis.pictures.picture import (
     share_height,
     share_x,
 )
-from analysis.statistics.costs import relative_layers, relative_time
+from analysis.pictures.time_picture import time_picture
+from analysis.statistics.costs import relative_layers
 from analysis.statistics.exits import Exits, Sweep
 from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
 from study.facts.record import Record
 from study.terminal.text import joined
 from trainables.data.tasks import TASKS
-from trainables.runs.trial import TIMED_BATCHES
 
-BATCH = min(TIMED_BATCHES)  # examples; batch size of the times in `differences_picture`
 REACH = 10  # points shown below the lowest score at a trained-for exit setting; lower scores may be cut off
 STRIP_HEIGHT = 0.8  # inches; height of the strip for one method and task
 
@@ -56,7 +57,15 @@ def pictures(evidence: Evidence) -> list[Picture]:
     Raises:
         ValueError: if a predictions file is damaged.
     """
-    draws = (differences_picture, seeds_picture, layers_picture, rules_picture, exits_picture, search_picture)
+    draws = (
+        time_picture,
+        differences_picture,
+        seeds_picture,
+        layers_picture,
+        rules_picture,
+        exits_picture,
+        search_picture,
+    )
     return [picture for draw in draws if (picture := draw(evidence)) is not None]
 
 
@@ -71,16 +80,10 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     all searches. The cost is still that of the first search. Return None if there is no baseline or no test.
     """
     baseline = evidence.baseline
-    cells = evidence.cells_by_place
     tests = {(one.row, one.task): one for one in evidence.tested if one.family == "baseline"}
     if baseline is None or not tests:
         return None
-    references = {place: evidence.find_time_reference(place) or cells[baseline, place[1]] for place in tests}
-    costs = {place: relative_time([(cells[place], reference)], BATCH) for place, reference in references.items()}
-    unit = f"time per example, relative to {' or '.join(evidence.time_references)}"
-    if None in costs.values():
-        costs = {place: relative_layers(cells[place], cells[baseline, place[1]]) for place in tests}
-        unit = f"layers relative to {baseline}"
+    costs, unit = _compare_costs(evidence, list(tests))
     figure, panels = make_task_panels(
         {task for _, task in tests}, xlabel=unit, ylabel=f"difference from {baseline}, points"
     )
@@ -91,11 +94,12 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         axes.axhline(0, color="black", lw=0.8, zorder=0)
         axes.axvline(1, color="black", lw=0.8, zorder=0)
     for (label, task), compared in tests.items():
-        cost = costs[label, task]
-        if cost is None:
+        if (label, task) not in costs:
             continue
+        cost, low, high = costs[label, task]
         axes, style, test, is_marked = panels[task], styles[label], compared.test, bool(compared.arrow)
         axes.vlines(cost, 100 * test.low, 100 * test.high, style.colour, lw=1.1)
+        axes.hlines(100 * test.difference, low, high, style.colour, lw=1.1)
         face = style.colour if is_marked else "white"
         axes.plot(cost, 100 * test.difference, marker=style.marker, ms=5, color=style.colour, mfc=face, ls="", zorder=3)
         estimate = ESTIMATE.entry(test.difference, test.low, test.high).text
@@ -106,7 +110,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     share_x(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in tests})
     remarks = (
-        f" Time is measured in batches of {BATCH}."
+        " Horizontal lines are 95 % intervals of the time."
         if "time" in unit
         else " Cost is in layers, because not all models were timed."
     )
@@ -117,6 +121,28 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         f"the 5 % level.{remarks}"
     )
     return lay_out("differences", f"Difference from {baseline} against relative cost", caption, trends, figure, tips)
+
+
+def _compare_costs(evidence: Evidence, places: Sequence[Place]) -> tuple[dict[Place, tuple[float, float, float]], str]:
+    """Compute each cell's relative time with its interval, or its relative layers if a cell was not timed.
+
+    Also return the name of the unit.
+    """
+    cells, made = evidence.cells_by_place, evidence.trusted_times
+    times: dict[Place, tuple[float, float, float]] = {}
+    for place in places if made else ():
+        reference = evidence.find_time_reference(place)
+        assert made is not None
+        if reference is cells[place]:
+            times[place] = 1.0, 1.0, 1.0
+        elif reference and (ratio := made.compare(cells[place], reference, made.batch_sizes[0])):
+            times[place] = ratio.value, ratio.low, ratio.high
+    if made and len(times) == len(places):
+        references = " or ".join(evidence.time_references)
+        return times, f"time per text in batches of {made.batch_sizes[0]}, relative to {references}"
+    baseline = str(evidence.baseline)
+    layers = {place: relative_layers(cells[place], cells[baseline, place[1]]) for place in places}
+    return {place: (cost,) * 3 for place, cost in layers.items() if cost}, f"layers relative to {baseline}"
 
 
 # How far apart the seeds are.

@@ -1,4 +1,4 @@
-"""Compute the costs of each row: the time that its trials took, and the layers and time that its models need."""
+"""Compute the costs of each row: the time that its trials took, and the layers and FLOPs that its models need."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.record import Spent, compute_ledger, count_by_status
 from study.plans.resolved_plan import Pretraining
-from study.terminal.text import counted
 from trainables.models.exit_rules import HALVED_FROM
-from trainables.runs.trial import Latency
 
 LARGEST_EXCESS = 0.2  # largest share by which rows may differ in compute without a warning
 UNITS = ("gpu_seconds", "cpu_seconds")  # fields of `Compute`
@@ -181,24 +179,6 @@ def format_time(seconds: float, unit: TimeUnit) -> str:
     return f"{number:,.0f} {unit}" if number >= 1000 else f"{number:.3g} {unit}"
 
 
-def list_latencies(cell: Cell) -> list[Latency]:
-    """List the latencies that were measured for the cell's models."""
-    return [record.latency for record in cell.records if record.latency is not None]
-
-
-def milliseconds(cell: Cell, batch_size: int) -> float | None:
-    """Compute the inference time per example, as the median over seeds; return None if no model was timed.
-
-    Only a few examples are timed. Their time is scaled to the mean number of layers that all dev examples run.
-    """
-    times = []
-    for record in cell.records:
-        timing = record.latency and record.latency.under_own_rule.timing(batch_size)
-        if timing and record.mean_layers:
-            times.append(timing.milliseconds * record.mean_layers / timing.mean_layers)
-    return float(np.median(times)) if times else None
-
-
 def flops(cell: Cell) -> float | None:
     """Compute the FLOPs (in millions) per dev example under the models' exit rule, as the median over seeds.
 
@@ -226,7 +206,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
     """
     stored = read_cell_predictions(cell)
     lengths = stored[0].lengths if stored else None
-    texts = next((latency.texts for latency in list_latencies(cell) if latency.texts), ())
+    texts = next((record.text_flops for record in cell.records if record.text_flops), ())
     if lengths is None or not texts:
         return None
     found = np.empty((len(texts[0].by_layer), len(lengths)))
@@ -240,30 +220,10 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
     return found
 
 
-def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Sum the times per example of all first cells, and of all second cells; return the ratio of the two sums.
-
-    Return None if there are no pairs, or if a cell was not timed.
-    """
-    times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]
-    timed = [(own, other) for own, other in times if own is not None and other]
-    if not timed or len(timed) < len(times):
-        return None
-    return sum(own for own, _ in timed) / sum(other for _, other in timed)
-
-
 def relative_layers(cell: Cell, other: Cell) -> float | None:
     """Divide the mean layers of `cell` by the mean layers of `other`; return None if either is unknown."""
     own, theirs = (median_over_seeds(each, "mean_layers") for each in (cell, other))
     return own / theirs if own and theirs else None
-
-
-def name_devices(cells: Iterable[Cell]) -> str:
-    """Name the devices on which models of the cells were timed; return an empty text if there are none."""
-    latencies = [latency for cell in cells for latency in list_latencies(cell)]
-    return " or ".join(
-        dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)
-    )
 
 
 def median_over_seeds(cell: Cell, field: Literal["num_parameters", "num_layers", "mean_layers"]) -> float | None:

@@ -225,15 +225,14 @@ def _train_epoch(run: TrainingRun, key: str, epoch: int, write_place: Callable[[
 
 
 def _compute_outcome(run: TrainingRun, place: TrialPlace, folder: Path, predictions: str | None) -> Outcome:
-    """Return the run's outcome. If `predictions` is given, store predictions and model, and measure the latency."""
+    """Return the run's outcome. If `predictions` is given, store predictions and model, and count FLOPs."""
     if predictions is None:
         return replace(run.outcome(), model=None, model_digest=None)
     target = folder / predictions
     place.check_held(target.parent)
     outcome = run.outcome(target)
     assert outcome.model is not None
-    latency = run.measure_latency()
-    return replace(outcome, model=place.send_outcome(Path(outcome.model)), latency=latency)
+    return replace(outcome, model=place.send_outcome(Path(outcome.model)), text_flops=run.count_flops())
 
 
 class Clock:

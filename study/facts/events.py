@@ -20,16 +20,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from study.facts.attestation import Attestation, Provenance
 from study.facts.record import Phase, Status
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.configuration.schema import Configuration, Reader, Typed
+from trainables.runs.times import LayerTime, TimedModel
 from trainables.runs.trial import EpochRow, Outcome, Score
 
 FILE = "events.jsonl"
@@ -37,6 +38,7 @@ FIRST_FORMAT = 2  # also the format of a `plan.json` without a format number
 FORMAT = 3
 
 LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
+Share = Annotated[float, Meta(ge=0, le=1)]
 Reopening = Literal["asked", "code", "versions"]
 
 # The cause of a trial's failure. `machine` (disk, network, a lost process): the trial is retried; never a result.
@@ -282,6 +284,23 @@ class ScoredOnTest(BaseEvent, frozen=True, kw_only=True):
     models: list[ModelOnTest]
 
 
+class TimesMeasured(BaseEvent, frozen=True, kw_only=True):
+    """The inference times of the study's models, measured together on one machine by `study.time`."""
+
+    host: str
+    device: str  # name of the GPU, or model of the CPU
+    threads: AtLeastOne  # of PyTorch on the CPU
+    torch: str  # version
+    clock: Literal["cpu", "wall"]  # CPU time of the only thread, or wall-clock time
+    processors: AtLeastOne  # of the machine
+    others_before: Share | None = None  # of all processors, used by other work just before; None: unknown
+    others_during: Share | None = None
+    seconds: NotNegative  # that the measurement took
+    models: list[TimedModel]
+    layers: list[LayerTime]  # of one model of each arm
+    missing: list[str] = []  # keys of confirm trials whose models no longer exist
+
+
 Event = (
     LaunchBegan
     | LaunchEnded
@@ -302,6 +321,7 @@ Event = (
     | SearchClosed
     | ConfirmClosed
     | ScoredOnTest
+    | TimesMeasured
 )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from study.plans.resolved_plan import format_arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.configuration.schema import Configuration, Typed
-from trainables.runs.trial import Latency, Score
+from trainables.runs.trial import Score, TextFlops
 
 Phase = Literal["search", "confirm"]
 Status = Literal["completed", "stopped", "failed", "dropped"]
@@ -64,7 +64,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     started: str  # UTC, ISO 8601
     ended: str
     repeat: Count = 0  # number of the arm's search, from 0
-    latency: Latency | None = None  # of a completed confirm trial, measured once
+    text_flops: tuple[TextFlops, ...] = ()  # FLOPs of a few texts; only of a completed confirm trial
 
     def __post_init__(self) -> None:
         """Raise ValueError if a completed trial has no scores."""

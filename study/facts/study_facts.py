@@ -7,6 +7,7 @@ import os
 import socket
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,7 @@ from study.facts.events import (
     SmokeStepFailed,
     StartChosen,
     StudyPaused,
+    TimesMeasured,
     TrialDropped,
     TrialEnded,
     TrialReopened,
@@ -96,6 +98,11 @@ class LaunchFacts:
 
     began: LaunchBegan
     ended: LaunchEnded | None = None  # None while the launch runs, or if it was killed
+
+    def measure_seconds(self, now: str) -> float:
+        """Return the seconds from the launch's start to its end; if it has no end, to `now`."""
+        last = self.ended.time if self.ended else now
+        return (datetime.fromisoformat(last) - datetime.fromisoformat(self.began.time)).total_seconds()
 
     def is_over(self) -> bool:
         """Check if the launch has ended. A launch on this machine has also ended if its process no longer exists."""
@@ -209,6 +216,7 @@ class StudyFacts:
         self.failed: list[FailedAttempt] = []  # attempts at all trials, including trials that ran again later
         self.smoke_failed: dict[str, SmokeStepFailed] = {}  # by arm, in the last launch
         self.scored_on_test: list[ScoredOnTest] = []
+        self.times: list[TimesMeasured] = []  # of all machines, in order
         self.notices: list[Notice] = []  # of the launch under way
         self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
@@ -272,6 +280,8 @@ class StudyFacts:
                     self.arms[name].confirm_closed.append(event)
             case ScoredOnTest():
                 self.scored_on_test.append(event)
+            case TimesMeasured():
+                self.times.append(event)
             case SmokeStepFailed():
                 self.smoke_failed[event.arm] = event
                 self._note(event, event.failure, "launch refused")
@@ -369,7 +379,9 @@ class StudyFacts:
             row, outcome = trial.best.row, last.outcome
             reported = (outcome.reported if outcome else None) or row.reported
             has_score = outcome is not None or (self.plan is not None and self.plan.protocol.selection == "dev")
-            facts |= _copy_fields(outcome, "num_parameters", "data_differences", "model", "latency")
+            facts |= _copy_fields(outcome, "num_parameters", "data_differences", "model", "text_flops")
+            if outcome is not None and outcome.latency is not None:  # in an older journal
+                facts["text_flops"] = outcome.latency.texts
             facts["score"] = reported.score if has_score else None
             facts |= _copy_fields(reported, "metrics", "mean_layers") | _copy_fields(row, "epoch", "selection_score")
         return Record(

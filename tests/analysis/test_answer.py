@@ -7,9 +7,10 @@ import re
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, evidence_of, made_latency, predicted_study, write_study
+from helpers.made_studies import arm, evidence_of, predicted_study, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
+from helpers.timed_studies import timed_study
 from msgspec.structs import replace
 
 from analysis import report
@@ -37,11 +38,11 @@ def kept() -> Evidence:
 
 def test_first_screen_has_line_per_method_and_task(kept):
     table = summary_table(kept)
-    assert list(table.shown) == ["score", "difference", "gain", "fewest_layers", "time_ratio"]
+    assert list(table.shown) == ["score", "difference", "gain", "fewest_layers"]
     texts = {label: [entry.text for entry in entries.values()] for label, entries in lines_of(kept).items()}
-    assert texts["albert/cola"] == ["29.5", "-1.5 (-4.2 to +1.2)", "1.00 / 1.00"]
-    assert texts["palbert/cola"] == ["30.9", "+0.0 (+0.0 to +0.0)", "5.0 of 6", "1.71 / 1.18"]
-    assert texts["pondernet/sst2"] == ["79.7", "-6.8 (-8.4 to -5.2)", "-3.6 (-4.0 to -3.1)", "-", "0.87 / 0.88"]
+    assert texts["albert/cola"] == ["29.5", "-1.5 (-4.2 to +1.2)"]
+    assert texts["palbert/cola"] == ["30.9", "+0.0 (+0.0 to +0.0)", "5.0 of 6"]
+    assert texts["pondernet/sst2"] == ["79.7", "-6.8 (-8.4 to -5.2)", "-3.6 (-4.0 to -3.1)", "-"]
     assert len(texts) == 8
 
 
@@ -57,8 +58,7 @@ def test_no_number_of_the_first_screen_is_an_average_over_tasks(tmp_path):
 def test_first_screen_has_the_numbers_of_table_exits(kept):
     exits = {line.label: line.entries for line in exits_table(kept).lines}
     for label, entries in lines_of(kept).items():
-        for name in ("gain", "time_ratio"):
-            assert entries.get(name) == exits[label].get(name)
+        assert entries.get("gain") == exits[label].get("gain")
         assert entries["difference"].values == exits[label]["difference"].values if "difference" in entries else True
 
 
@@ -83,24 +83,39 @@ def test_better_and_worse_methods_are_those_that_the_tables_mark(evidence):
     assert headline(evidence).startswith("Better than albert (↑): palbert on RTE. Where no difference was found: ")
 
 
+MEANS = {"albert": 10.0, "palbert": 13.0, "pabee": 10.0}
+
+
+def timed(folder, *methods: str, **plan):
+    records = [row for method in methods for row in arm(method, "rte", [0.7] * 5)]
+    return evidence_of(timed_study(write_study(folder, records, **plan), lambda record, size: MEANS[record.method]))
+
+
 def test_time_is_relative_to_the_model_without_exits_whatever_the_baseline(tmp_path):
-    timed = {
-        "albert": made_latency(12, lambda layers, _: 2 * layers),
-        "palbert": made_latency(12, lambda layers, _: layers),
-    }
-    records = [row for method, own in timed.items() for row in arm(method, "rte", [0.7] * 5, latency=own)]
-    for baseline in timed:
-        found = evidence_of(write_study(tmp_path / baseline, records, baseline=baseline))
-        assert lines_of(found)["palbert/rte"]["time_ratio"].text == "0.33 / 0.33"
-        assert "divided by that of albert, which has no exits" in summary_table(found).caption
+    for baseline in ("albert", "palbert"):
+        found = timed(tmp_path / baseline, "albert", "palbert", baseline=baseline)
+        assert lines_of(found)["palbert/rte"]["time_ratio"].text.startswith("1.30 (1.")
+        assert "time_ratio" not in lines_of(found)["albert/rte"]
+        assert "divided by that of albert, which has no exits, with its 95 % interval." in summary_table(found).caption
 
 
 def test_without_a_model_without_exits_there_is_no_time(tmp_path):
-    latency = made_latency(12, lambda layers, _: layers)
-    records = [row for method in ("palbert", "pabee") for row in arm(method, "rte", [0.7] * 5, latency=latency)]
-    found = evidence_of(write_study(tmp_path, records, baseline="palbert"))
-    assert lines_of(found)["pabee/rte"]["time_ratio"].text == "-"
-    assert "Time per example" not in summary_table(found).caption
+    found = timed(tmp_path / "s", "palbert", "pabee", baseline="palbert")
+    assert "time_ratio" not in lines_of(found)["pabee/rte"]
+    assert "Time:" not in summary_table(found).caption
+
+
+def test_answer_and_report_say_which_method_is_faster(tmp_path):
+    found = timed(tmp_path / "s", "albert", "palbert", "pabee")
+    page = report.write_report(tmp_path / "s").read_text().partition('id="contents"')[0]
+    for text in (answer(found), page):
+        assert "palbert takes 1.30 times (95 % CI 1." in text and "as long as albert" in text
+        assert "no difference in time was found between pabee and albert (ratio " in text
+
+
+def test_study_without_times_names_the_command(tmp_path):
+    found = evidence_of(write_study(tmp_path / "s", arm("albert", "rte", [0.7] * 5)))
+    assert f"Times were not measured. To measure them: python -m study.time {tmp_path / 's'}" in answer(found)
 
 
 def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):

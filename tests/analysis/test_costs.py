@@ -1,13 +1,10 @@
 """python -m pytest tests/analysis/test_costs.py"""
 
 import pytest
-from helpers.made_studies import arm, made_latency, read_table, record, rows_in, write_study
-from msgspec.structs import replace
+from helpers.made_studies import arm, record, rows_in, write_study
 
 from analysis.statistics.costs import Compute, choose_unit, row_ledger, warn_of_unlike_compute
 from analysis.tables import write_tables
-from study.facts.record import Record
-from trainables.runs.trial import Latency
 
 PALBERT = arm("palbert", "rte", [0.7] * 5)
 
@@ -92,27 +89,7 @@ def test_ledger_does_not_warn_of_what_is_not_to_be_compared(tmp_path, records):
 SCORES = [0.70, 0.74, 0.71]
 
 
-def latency(early: float, whole: float) -> Latency:
-    """Milliseconds with the exit and with all 12 layers, at every batch size."""
-    return made_latency(12, lambda layers, _: {6.0: early, 12.0: whole}[layers])
-
-
-def timed_arm(*milliseconds: tuple[float, float], method: str = "palbert") -> list[Record]:
-    search, *confirm = arm(method, "rte", SCORES[: len(milliseconds)])
-    return [search, *(replace(row, latency=latency(*own)) for row, own in zip(confirm, milliseconds, strict=True))]
-
-
-def test_measured_time_is_relative_at_dev_layers(tmp_path):
-    """Both were timed on examples that run 6 layers, of which dev runs 8 and 12: (10 x 8 / 6) / (20 x 12 / 6)."""
-    records = timed_arm((10.0, 15.0), (10.0, 13.0), (1.0, 9.0)) + timed_arm(*[(20.0, 20.0)] * 3, method="albert")
-    write_tables([write_study(tmp_path, records)], tmp_path)
-    own, baseline = read_table(tmp_path / "exits.csv")
-    assert [own[f"time_ratio_{size}"] for size in (1, 32)] == ["0.33"] * 2 and baseline["time_ratio_1"] == "1.00"
-    assert own["megaflops"] == ""  # without counts of single texts there is no number
-    assert "divided by that of albert, in batches of 1 and 32 on A Processor" in (tmp_path / "exits.md").read_text()
-
-
-def test_where_nothing_was_timed_nothing_is_said_of_time(tmp_path):
+def test_exits_have_no_time(tmp_path):
+    """Only table `times` has times."""
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
-    (row,) = read_table(tmp_path / "exits.csv")
-    assert row["time_ratio"] == "" and "time" not in (tmp_path / "exits.md").read_text()
+    assert "time" not in (tmp_path / "exits.md").read_text()

@@ -177,7 +177,7 @@ def test_rules_have_gains_near_three_layer_shares(evidence):
 
 def test_exits_table_has_six_columns_and_four_sentences(evidence):
     table = exits_table(evidence)
-    assert list(table.columns) == ["mean_layers", "gain", "fewest_layers", "megaflops", "time_ratio", "difference"]
+    assert list(table.columns) == ["mean_layers", "gain", "fewest_layers", "megaflops", "difference"]
     assert len(re.findall(r"\.(?: |$)", table.caption)) <= 4
 
 

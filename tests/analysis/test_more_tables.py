@@ -16,7 +16,6 @@ from helpers.made_studies import (
     arm,
     config_of,
     edit_records,
-    made_latency,
     predicted_study,
     read_table,
     record,
@@ -31,6 +30,7 @@ from analysis.layouts.rendering import json_text
 from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
 from analysis.tables import make_tables, render_files, table_files, write_tables
+from trainables.runs.trial import TextFlops
 
 
 def tables_of(folder) -> dict[str, Table]:
@@ -103,25 +103,22 @@ def test_every_published_row_stands_in_some_table(swept):
         assert f"published {label}" in printed
 
 
-def test_exits_have_layers_time_and_difference_beside_the_baseline(tmp_path):
+def test_exits_have_layers_and_difference_beside_the_baseline(tmp_path):
     layers = [1.0, 1.0, 1.0, 5.33, 1.0]
-    timed = {
-        "albert": made_latency(12, lambda layers, _: 2 * layers),
-        "palbert": made_latency(12, lambda layers, _: layers),
-    }
     records = [
         record("palbert", "rte", 0.7, phase="search", seed=1),
         record("albert", "rte", 0.7, phase="search", seed=1),
     ]
-    for method, latency in timed.items():
+    texts = (TextFlops(tokens=9, by_layer=tuple(range(1, 13))),)
+    for method in ("albert", "palbert"):
         own = layers if method == "palbert" else [12.0] * 5
         records += [
-            record(method, "rte", 0.7, seed=42 + i, mean_layers=ran, latency=latency) for i, ran in enumerate(own)
+            record(method, "rte", 0.7, seed=42 + i, mean_layers=ran, text_flops=texts) for i, ran in enumerate(own)
         ]
     entries = line(tables_of(write_study(tmp_path, records))["exits"], "palbert/rte")
     assert entries["mean_layers"].text == "1.00 of 12"
     assert entries["mean_layers"].numbers == {"": "1.00", "_low": "1.00", "_high": "5.33", "_of": "12"}
-    assert (entries["time_ratio"].text, entries["megaflops"].text) == ("0.04 / 0.04", "–")  # no text was counted
+    assert entries["megaflops"].text == "–"  # no predictions are stored
 
 
 def test_exits_have_a_gain_and_the_tested_difference(swept):
@@ -134,7 +131,7 @@ def test_exits_have_a_gain_and_the_tested_difference(swept):
     ("name", "unit"),
     [
         ("dev", "points"),
-        ("exits", "points"),  # layers, megaflops and ratios have their unit in the column's name
+        ("exits", "points"),  # layers and megaflops have their unit in the column's name
         ("published", "points; speed_up: ratio"),
         ("exit_settings", "points; speed_up: ratio"),
         ("comparisons", "points; p_value, adjusted_p_value: probability"),

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, made_latency, write_study
+from helpers.made_studies import arm, predicted_study, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
-from msgspec.structs import replace as structs_replace
+from helpers.timed_studies import timed_study
 
 from analysis.layouts.evidence import gather
 from analysis.pictures.picture import choose_styles, inline_svg, render_image
@@ -24,6 +24,7 @@ from analysis.pictures.study_pictures import (
     search_picture,
     seeds_picture,
 )
+from analysis.pictures.time_picture import time_picture
 from analysis.report import write_report
 from analysis.studies.cells import Row
 from analysis.studies.load import load_study
@@ -175,26 +176,32 @@ def test_differences_use_layers_without_times(evidence, styles):
     assert picture.figure.get_supxlabel() == "layers relative to albert"
 
 
-def test_differences_stand_at_the_measured_time_relative_to_the_baseline(evidence, styles):
-    timed = {
-        "albert": made_latency(12, lambda layers, _: 2 * layers),
-        "palbert": made_latency(12, lambda layers, _: layers),
-    }
-    rows = [
-        replace(row, cells={task: with_latency(cell, timed[row.label]) for task, cell in row.cells.items()})
-        for row in evidence.rows
-        if row.label in timed
-    ]
-    compared = [one for one in evidence.comparisons if one.row in timed and one.other in timed]
-    picture = differences_picture(given(evidence, rows=rows, comparisons=compared))
-    assert picture.figure.get_supxlabel() == "time per example, relative to albert"
-    (mark,) = [line for line in panel(picture, "RTE").get_lines() if line.get_color() == styles["palbert"].colour]
-    layers = np.median(evidence.exits["palbert", "rte"].mean_layers)
-    assert mark.get_xdata() == pytest.approx([layers / (2 * 12)])
+def test_differences_stand_at_the_measured_time_with_its_interval(tmp_path):
+    folder = predicted_study(tmp_path / "s", {"albert": 0.6, "palbert": 0.8}, ["rte"], num_examples=60)
+    found = evidence_in(timed_study(folder, lambda record, size: {"albert": 10.0, "palbert": 13.0}[record.method]))
+    picture = differences_picture(found)
+    assert picture.figure.get_supxlabel() == "time per text in batches of 1, relative to albert"
+    colour = choose_styles(found.rows)["palbert"].colour
+    (mark,) = [line for line in panel(picture, "RTE").get_lines() if line.get_color() == colour]
+    assert mark.get_xdata() == pytest.approx([1.3], abs=0.01)
+    assert "Horizontal lines are 95 % intervals of the time." in picture.caption
 
 
-def with_latency(cell, latency):
-    return replace(cell, records=tuple(structs_replace(record, latency=latency) for record in cell.records))
+def test_score_against_time_has_curves_cuts_and_marks(tmp_path):
+    folder = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"])
+    means = {"albert": 10.0, "palbert": 13.0}
+    found = evidence_in(timed_study(folder, lambda record, size: means[record.method]))
+    picture = time_picture(found)
+    colour = choose_styles(found.rows)["palbert"].colour
+    lines = [line for line in panel(picture, "RTE").get_lines() if line.get_color() == colour]
+    curve, cuts, mark = sorted(lines, key=lambda line: -len(line.get_xdata()))
+    assert (np.diff(curve.get_xdata()) >= 0).all()
+    assert cuts.get_xdata() == pytest.approx(0.8 * 13 * np.arange(1, 13) / 12)
+    assert mark.get_xdata() == pytest.approx([13.0], abs=0.1)
+    assert "palbert scores " in picture.alt and " in 13 ms" in picture.alt
+    assert pictures(found)[0].name == "score-against-time"
+    first, *_ = write_report(folder).read_text().partition('id="contents"')
+    assert "Score against time per text" in first and 'id="picture-differences"' not in first
 
 
 def test_no_differences_without_a_baseline_or_a_test(tmp_path, evidence):

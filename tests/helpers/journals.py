@@ -35,7 +35,7 @@ from study.facts.study_facts import StudyFacts
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan
 from trainables.data.tasks import TASKS
-from trainables.runs.trial import EpochRow, Latency, Outcome, Reported
+from trainables.runs.trial import EpochRow, Outcome, Reported
 
 E = TypeVar("E")
 
@@ -183,12 +183,12 @@ class MadeJournal(Journal):
         failure = failure_of("method", error=error) if error else None
         self._tick(TrialEnded, key=key, status="failed" if error else status, failure=failure)
 
-    def whole_trial(self, key: str, scores: list[float], *, latency: Latency | None = None, **started: Any) -> None:
+    def whole_trial(self, key: str, scores: list[float], **started: Any) -> None:
         """A completed trial with these scores by epoch."""
         best = scores.index(max(scores)) + 1
         self.start(key, **started)
         for epoch, score in enumerate(scores, start=1):
-            outcome = Outcome(num_parameters=11_700_000, latency=latency) if epoch == len(scores) else None
+            outcome = Outcome(num_parameters=11_700_000) if epoch == len(scores) else None
             self.epoch(key, epoch, score, best_epoch=epoch if epoch <= best else best, outcome=outcome)
         self.finish(key)
 
@@ -269,7 +269,7 @@ def _reports(record: Record, scores: list[float]) -> list[EpochReported]:
 def _outcome(record: Record) -> Outcome:
     assert record.score is not None and record.mean_layers is not None
     numbers = Reported(score=record.score, metrics=dict(record.metrics), mean_layers=record.mean_layers)
-    names = ("num_parameters", "model", "latency")
+    names = ("num_parameters", "model", "text_flops")
     facts = {name: getattr(record, name) for name in names}
     return Outcome(reported=numbers, data_differences=record.data_differences or (), **facts)
 

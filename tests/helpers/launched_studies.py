@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from helpers.journals import failure_of
-from helpers.made_studies import made_latency, predictions, scores_of, store_predictions
+from helpers.made_studies import predictions, scores_of, store_predictions
 from helpers.simulation import unit
 from msgspec.structs import replace
 
@@ -33,7 +33,7 @@ from trainables.configuration.schema import to_plain
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS
 from trainables.files.sources import hash_folder
-from trainables.runs.trial import EpochRow, Outcome, Reported
+from trainables.runs.trial import EpochRow, Outcome, Reported, TextFlops
 
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12
@@ -142,8 +142,8 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
     outcome = _outcome(trial, history) if row.finished else None
     if outcome is not None and trial.phase == "confirm":
         model = _save_model(folder, plan, scheduler, trial, history[row.best_epoch - 1])
-        latency = made_latency(LAYERS, lambda layers, size: layers * (1 + 1 / size))
-        outcome = replace(outcome, reported=_predict(folder, trial), model=model, latency=latency)
+        flops = (TextFlops(tokens=9, by_layer=tuple(1e8 * layer for layer in range(1, LAYERS + 1))),)
+        outcome = replace(outcome, reported=_predict(folder, trial), model=model, text_flops=flops)
         outcome = replace(outcome, model_digest=hash_folder(Path(model)))
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch}
     expected = scheduler.make_expected_attestation(trial)

@@ -26,7 +26,6 @@ from trainables.configuration.ranges import Interval
 from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
-from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
 
 SEEDS = [42, 43, 44, 45, 46]
 PROTOCOL = Protocol(
@@ -274,28 +273,6 @@ def key_of(
     content = [backbone_fingerprint, tokenizer_fingerprint, data_fingerprint]
     method, task, *rest = (identity[name] for name in ("method", "task", "phase", "config", "seed", "start"))
     return digest([protocol_hash, method, task, *content, *rest])
-
-
-def made_latency(num_layers: int, milliseconds: Callable[[float, int], float]) -> Latency:
-    """Of a model whose own exit runs half of its layers; `milliseconds` of so many layers at a batch size."""
-    exits = tuple(
-        ExitLatency(
-            rule=rule,
-            setting=setting,
-            flops=1e8 * layers,
-            timings=tuple(
-                Timing(
-                    batch_size=size,
-                    examples=size * number,
-                    mean_layers=layers,
-                    milliseconds=milliseconds(layers, size),
-                )
-                for size, number in TIMED_BATCHES.items()
-            ),
-        )
-        for rule, setting, layers in (("threshold", 0.5, num_layers / 2), ("last", None, float(num_layers)))
-    )
-    return Latency(device="A Processor", threads=1, exits=exits)
 
 
 def arm(method: str, task: str, scores: list[float | None], **fields: Any) -> list[Record]:

@@ -27,7 +27,7 @@ from trainables.files.sources import hash_of_file
 
 # What may differ between two runs of the same study: places, all that a clock says, and a commit of the same sources.
 OF_THE_RUN = ("model", "host", "started", "ended", "git_commit")
-COSTS = ("train_seconds", "eval_seconds", "gpu_seconds", "wall_seconds", "latency")
+COSTS = ("train_seconds", "eval_seconds", "gpu_seconds", "wall_seconds")
 
 
 @dataclass

@@ -277,8 +277,7 @@ def test_verdict_of_a_row_that_hardly_exits_prints_the_registered_gate():
 def test_page_tells_what_decides_the_claims():
     text = real_results_page.page_path("cpu").read_text()
     assert "score only 11.6 on CoLA (albert: 29.5) and 83.5 on SST-2 (albert: 87.2)" in text
-    times = "1.71 and 1.31 times as long in batches of 1 and 1.18 and 1.17 times as long in batches of 32"
-    assert f"PALBERT takes {times}** (on CoLA and SST-2)" in text
+    assert "times as long" not in text and "time, 1 / 32" not in text  # measured four texts each, beside other trials
     assert len(text.split()) < 2_000  # the tables are beside the records
 
 

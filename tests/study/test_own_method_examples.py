@@ -21,7 +21,7 @@ from study.plans.resolved_plan import ResolvedPlan
 from trainables.files import method_files
 from trainables.files.sources import hash_folder
 from trainables.models.answer_rules import FixedLayer
-from trainables.runs.latency import count_flops
+from trainables.runs.flops import count_flops
 from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec

@@ -77,7 +77,7 @@ def test_the_cell_is_the_median_of_the_confirm_scores(study):
 def test_confirm_trials_keep_model_and_predictions_and_search_trials_nothing(study):
     for record in read_facts(study).records:
         predictions = study / "predictions" / f"{record.key}.npz"
-        assert predictions.exists() == (record.latency is not None) == (record.phase == "confirm")
+        assert predictions.exists() == bool(record.text_flops) == (record.phase == "confirm")
         if record.phase == "confirm":
             assert (Path(record.model) / "model.safetensors").exists()
         else:

@@ -19,7 +19,7 @@ from study.plans.resolution import check_family, fits
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
 from trainables.models.answer_rules import FixedLayer
-from trainables.runs.latency import count_flops
+from trainables.runs.flops import count_flops
 from trainables.runs.optimiser import training_words
 from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
 from trainables.runs.training import TrainingRun

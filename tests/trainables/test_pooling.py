@@ -23,7 +23,7 @@ from trainables.models import early_exit
 from trainables.models.answer_rules import FixedLayer
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import Step, apply_exit
-from trainables.runs.latency import count_flops
+from trainables.runs.flops import count_flops
 from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 

@@ -47,11 +47,11 @@ from trainables.runs.evaluation import (
     swept,
     write_predictions,
 )
-from trainables.runs.latency import count_flops_of_texts, measure_latency, timed_rules
+from trainables.runs.flops import count_flops_of_texts
 from trainables.runs.optimiser import FiniteLosses, Optimiser, naming_memory_errors, training_words
 from trainables.runs.random_numbers import seeded_generator, seeded_random
 from trainables.runs.trained_model import start_from
-from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, reading_inputs
+from trainables.runs.trial import Content, EpochRow, Outcome, TextFlops, TrialSpec, reading_inputs
 from trainables.runs.trial_files import (
     check_same,
     disk_errors,
@@ -418,12 +418,9 @@ class TrainingRun:
             tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
         )
 
-    def measure_latency(self) -> Latency:
-        """Measure the latency of the selected epoch's model, on examples of the reported split."""
-        with _with_weights(self._model, self._selected_weights):
-            model, examples = self._model, self._reported_examples
-            latency = measure_latency(model, examples, timed_rules(model), num_batches=TIMED_BATCHES)
-            return replace(latency, texts=count_flops_of_texts(model, examples))
+    def count_flops(self) -> tuple[TextFlops, ...]:
+        """Count the FLOPs of the selected epoch's model for a few texts of the reported split."""
+        return count_flops_of_texts(self._model, self._reported_examples)  # weights do not change them
 
     def try_out(self, *, rows: int = 2) -> None:
         """Test the method's code on `rows` rows. The run must be discarded afterwards."""

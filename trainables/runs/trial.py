@@ -20,8 +20,6 @@ Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
 AREA, AT_LAYERS = "area", "at:"  # values of `select_by`: `area`, and the prefix of `at:6`
 
-TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size -> largest number of batches, few because all confirm trials are timed
-
 
 class TrialSpec(Typed, frozen=True, kw_only=True):
     """All inputs that determine a trial's results."""
@@ -109,28 +107,6 @@ def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
     return f"no example can exit early: {most}, but the threshold q is {q:g}"
 
 
-class Timing(Typed, frozen=True, kw_only=True):
-    """The time per example at one batch size."""
-
-    batch_size: AtLeastOne
-    examples: AtLeastOne  # number of timed examples
-    mean_layers: Annotated[float, Meta(ge=1)]  # layers run per timed example
-    milliseconds: Annotated[float, Meta(gt=0)]  # per example; the fastest of a few rounds
-
-
-class ExitLatency(Typed, frozen=True, kw_only=True):
-    """The cost per example at one exit setting."""
-
-    rule: str  # name of the exit rule, as in a predictions file
-    setting: float | None  # value of the rule's field that a sweep varies; None if it has none
-    flops: NotNegative  # per example, in a batch of the largest size; matrix products only
-    timings: tuple[Timing, ...]  # one per batch size
-
-    def timing(self, batch_size: int) -> Timing | None:
-        """Return the timing at `batch_size`, or None if this batch size was not timed."""
-        return next((timing for timing in self.timings if timing.batch_size == batch_size), None)
-
-
 class TextFlops(Typed, frozen=True, kw_only=True):
     """FLOPs of the matrix products for one text without padding."""
 
@@ -138,23 +114,35 @@ class TextFlops(Typed, frozen=True, kw_only=True):
     by_layer: tuple[NotNegative, ...]  # FLOPs of an exit after layer 1, 2, ...
 
 
+# Times that older versions measured within trials. They rest on few texts and on other work of the machine, so no table
+# shows them; `study.time` measures times.
+
+
+class Timing(Typed, frozen=True, kw_only=True):
+    """The time per example at one batch size."""
+
+    batch_size: AtLeastOne
+    examples: AtLeastOne
+    mean_layers: Annotated[float, Meta(ge=1)]
+    milliseconds: Annotated[float, Meta(gt=0)]
+
+
+class ExitLatency(Typed, frozen=True, kw_only=True):
+    """The cost per example at one exit setting."""
+
+    rule: str
+    setting: float | None
+    flops: NotNegative
+    timings: tuple[Timing, ...]
+
+
 class Latency(Typed, frozen=True, kw_only=True):
-    """One measurement of a model's latency."""
+    """One measurement of a model."""
 
-    device: str  # name of the GPU, or model of the CPU
-    threads: AtLeastOne  # number of PyTorch's CPU threads
-    exits: tuple[ExitLatency, ...]  # the model's exit rule comes first
-    texts: tuple[TextFlops, ...] = ()  # a few texts, each length once; empty in older files
-
-    @property
-    def under_own_rule(self) -> ExitLatency:
-        """The latency under the model's exit rule."""
-        return self.exits[0]
-
-    @property
-    def all_layers(self) -> ExitLatency:
-        """The latency without early exits."""
-        return next(each for each in self.exits if each.rule == "last")
+    device: str
+    threads: AtLeastOne
+    exits: tuple[ExitLatency, ...]
+    texts: tuple[TextFlops, ...] = ()
 
 
 class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -166,7 +154,8 @@ class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     model: str | None = None  # folder of the selected epoch's model; None before the first `save`
     model_digest: str | None = None  # of this folder, see `sources.hash_folder`; None in older journals
     predictions_digest: str | None = None  # SHA-256 of the predictions file; None without a file
-    latency: Latency | None = None  # measured in confirm trials only
+    text_flops: tuple[TextFlops, ...] = ()  # of a few texts, each length once; counted in confirm trials only
+    latency: Latency | None = None  # only in older journals
 
 
 # Errors. Their classes tell a caller whether a retry can help.

@@ -208,7 +208,7 @@ def reports_of(assignment: Assignment) -> list[Report]:
 def without_times(report: Report) -> Report:
     """Nor with what a process attests with the first epoch that it trains."""
     nothing = {"train_seconds": 0.0, "eval_seconds": 0.0}
-    outcome = report.outcome and replace(report.outcome, latency=None, model=None)
+    outcome = report.outcome and replace(report.outcome, model=None)
     row = replace(report.row, **nothing)
     return replace(report, row=row, outcome=outcome, wall_seconds=0.0, gpu_seconds=0.0, attested=None)
 

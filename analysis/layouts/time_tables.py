@@ -1,0 +1,201 @@
+"""The table of times per text, and sentences that compare the methods' times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analysis.layouts.evidence import Evidence, make_table
+from analysis.layouts.table import INTERVAL, Block, Entry, Line, Style, Table
+from analysis.statistics.samples import Place
+from analysis.statistics.times import SLOW_TEXTS, Measurement, Ratio
+from study.terminal.text import joined
+from trainables.data.tasks import TASKS
+
+MOST_ROWS = 4  # of which all pairs are compared; of more, only pairs with a reference
+SPLIT_BATCH = 1  # batch size at which a note compares the heads with the encoder
+NOTED_SHARE = 0.5  # least time of the heads, as a share of the encoder's, that a note reports
+RATIO = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
+COLUMNS = {
+    "mean_ms": "mean",
+    "median_ms": "median",
+    "slow_ms": f"{SLOW_TEXTS}th percentile",
+    "ratio": "ratio",
+    "encoder_ms": "encoder",
+    "heads_ms": "heads",
+    "decision_ms": "decision",
+}
+
+
+def format_ratio(ratio: Ratio) -> Entry:
+    """Format a ratio of times with its 95 % interval: `0.77 (0.74 to 0.80)`."""
+    return RATIO.entry(ratio.value, ratio.low, ratio.high)
+
+
+def times_table(evidence: Evidence) -> Table | None:
+    """Tabulate the times per text of each measurement, and the ratios of all pairs of arms.
+
+    Return None if no times were measured.
+    """
+    blocks = [Block(_describe(made), _list_lines(evidence, made)) for made in evidence.measurements]
+    blocks = [block for block in blocks if block.lines]
+    if not blocks:
+        return None
+    first, *others = blocks
+    table = make_table(
+        evidence,
+        "times",
+        title="Milliseconds per text{data}, {seeds}",
+        first_column="arm, texts per batch",
+        columns=COLUMNS,
+        lines=first.lines,
+        caption=(
+            "All models answered the same dev texts in turn. Each text's time is the median over the rounds, per text "
+            f"of its batch; mean, median and {SLOW_TEXTS}th percentile are over texts and seeds. "
+            f'"Ratio" is the mean divided by that of {_name_references(evidence)}, or of the second arm that the line '
+            "names; its 95 % interval is over seeds, texts and rounds. "
+            '"Encoder", "heads" and "decision" are the parts of the time of one layer if no text leaves early.'
+        ),
+        unit="milliseconds; ratio: ratio",
+        notes=_list_head_notes(evidence),
+    )
+    return replace(table, heading=first.title, blocks=others)
+
+
+def _describe(made: Measurement) -> str:
+    busy = f"; not to be trusted: {made.disturbance}" if made.disturbance else ""
+    return f"{made.machine}{busy}"
+
+
+def _list_lines(evidence: Evidence, made: Measurement) -> list[Line]:
+    """Make a line for each arm and batch size, and a line with the ratio of each other pair of arms."""
+    places = evidence.cells_by_place
+    lines = [
+        Line(f"{'/'.join(place)}, {size}", _format_times(evidence, made, place, size))
+        for place in places
+        for size in made.batch_sizes
+    ]
+    for task in dict.fromkeys(task for _, task in places):
+        for row, other in _list_pairs(evidence, task):
+            for size in made.batch_sizes:
+                ratio = made.compare(places[row, task], places[other, task], size)
+                entries = {} if ratio is None else {"ratio": format_ratio(ratio)}
+                lines.append(Line(f"{row} against {other}, {task}, {size}", entries))
+    return [line for line in lines if line.entries]
+
+
+def _format_times(evidence: Evidence, made: Measurement, place: Place, size: int) -> dict[str, Entry]:
+    cell, reference = evidence.cells_by_place[place], evidence.find_time_reference(place)
+    times = made.read(cell, size)
+    if times is None:
+        return {}
+    interval = times.interval
+    entries = {
+        "mean_ms": _milliseconds(times.mean, interval.low, interval.high),
+        "median_ms": _milliseconds(times.median),
+        "slow_ms": _milliseconds(times.slow),
+    }
+    if reference is not None and reference is not cell and (ratio := made.compare(cell, reference, size)):
+        entries["ratio"] = format_ratio(ratio)
+    if layer := made.find_layer_time(cell, size):
+        parts = {"encoder_ms": layer.encoder, "heads_ms": layer.heads, "decision_ms": layer.decision}
+        entries |= {name: _milliseconds(value) for name, value in parts.items()}
+    return entries
+
+
+def _milliseconds(*values: float) -> Entry:
+    """Format times with three significant digits, the first with its interval if there are three."""
+    suffixes = ("", *INTERVAL)[: len(values)]
+    texts = [f"{value:.3g}" for value in values]
+    pattern = "{} ({} to {})" if len(values) > 1 else "{}"
+    return Entry(
+        pattern.format(*texts), dict(zip(suffixes, texts, strict=True)), dict(zip(suffixes, values, strict=True))
+    )
+
+
+def _name_references(evidence: Evidence) -> str:
+    return ", or without it of ".join(evidence.time_references) or "the baseline"
+
+
+def _list_pairs(evidence: Evidence, task: str) -> list[tuple[str, str]]:
+    """List the pairs of rows to compare on a task, besides those with the reference of the column `ratio`."""
+    rows = [label for label, own in evidence.cells_by_place if own == task]
+    references = [evidence.find_time_reference((row, task)) for row in rows]
+    others = [row for row in rows if not any(evidence.cells_by_place[row, task] is cell for cell in references)]
+    if len(rows) <= MOST_ROWS:
+        return [(row, other) for place, row in enumerate(others) for other in others[place + 1 :]]
+    baseline = evidence.baseline
+    return [(row, baseline) for row in others if baseline in others and row != baseline] if baseline else []
+
+
+def _list_head_notes(evidence: Evidence) -> list[str]:
+    """Explain heads that take as long as much of a layer of the encoder."""
+    notes = []
+    for made in evidence.measurements[:1]:
+        for (row, task), cell in evidence.cells_by_place.items():
+            layer = made.find_layer_time(cell, SPLIT_BATCH)
+            if layer is None or layer.heads < NOTED_SHARE * layer.encoder:
+                continue
+            reason = ""
+            if cell.config and cell.config.get("lambda_layer_arch") == "linear_cat":
+                reason = (
+                    "; its Λ reads the weights of several hidden layers of twice the encoder's width, which costs "
+                    "time for a single text, although it adds few FLOPs"
+                )
+            share = f"{100 * layer.heads / layer.encoder:.0f} %"
+            notes.append(f"for a single text, the heads of {row} on {task} take {share} of the encoder's time{reason}")
+    return notes
+
+
+# ---- sentences
+
+
+def describe_times(evidence: Evidence) -> list[str]:
+    """Compare the methods' times in sentences, or explain why that is not possible."""
+    cells = [cell for _, cell in evidence.cells if cell.records]
+    folders = list(dict.fromkeys(study.folder for study in evidence.studies))
+    command = f"python -m study.time {folders[0]}" if len(folders) == 1 else "python -m study.time runs/NAME"
+    if not cells:
+        return []
+    if not evidence.measurements:
+        return [f"Times were not measured. To measure them: {command}"]
+    made = evidence.trusted_times
+    if made is None:
+        reason = evidence.measurements[0].disturbance
+        return [f"No times are compared: {reason}. To measure again on an idle machine: {command}"]
+    lines = [
+        f"Time on {TASKS[task].title}, in batches of {size}: {sentence}."
+        for task in dict.fromkeys(task for _, task in evidence.cells_by_place)
+        for size in made.batch_sizes
+        if (sentence := _describe_ratios(evidence, made, task, size))
+    ]
+    return [*lines, f"Times were measured on {made.machine}; each interval is for its pair alone."] if lines else []
+
+
+def _describe_ratios(evidence: Evidence, made: Measurement, task: str, size: int) -> str:
+    cells = evidence.cells_by_place
+    pairs = [
+        (row, reference.arm.method)
+        for row, own in cells
+        if own == task
+        if (reference := evidence.find_time_reference((row, task))) and reference is not cells[row, task]
+    ]
+    ratios = [
+        (row, other, ratio)
+        for row, other in [*pairs, *_list_pairs(evidence, task)]
+        if (other, task) in cells and (ratio := made.compare(cells[row, task], cells[other, task], size))
+    ]
+    different = [
+        f"{row} takes {RATIO.text(ratio.value)} times (95 % CI {_format_interval(ratio)}) as long as {other}"
+        for row, other, ratio in ratios
+        if ratio.differs
+    ]
+    alike = [
+        f"{row} and {other} (ratio {_format_interval(ratio)})" for row, other, ratio in ratios if not ratio.differs
+    ]
+    parts = ["; ".join(different)] * bool(different)
+    parts += [f"no difference in time was found between {joined(alike)}"] * bool(alike)
+    return "; ".join(parts)
+
+
+def _format_interval(ratio: Ratio) -> str:
+    return f"{RATIO.text(ratio.low)} to {RATIO.text(ratio.high)}"

@@ -1,0 +1,123 @@
+"""The picture of score against time per text. It answers what a method scores for the time that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.layouts.evidence import Evidence
+from analysis.pictures.picture import STYLE, Picture, Style, Tip, add_legend, choose_styles, lay_out, make_task_panels
+from analysis.statistics.exit_settings import apply_setting
+from analysis.statistics.samples import Place
+from analysis.statistics.times import LayerCosts, Measurement, find_error
+from analysis.studies.stored_predictions import Predictions, read_cell_predictions
+from trainables.models.exit_rules import describe_rule
+
+
+@dataclass(frozen=True)
+class TimedCurve:
+    """Times and scores of a cell's models at several exit settings, sorted by time. Scores are in points."""
+
+    names: tuple[str, ...]
+    milliseconds: np.ndarray  # (settings,), mean over the seeds
+    scores: np.ndarray  # (settings, seeds)
+
+
+def compute_timed_curve(costs: LayerCosts, stored: Sequence[Predictions]) -> TimedCurve:
+    """Compute the time at every swept exit setting from the layers at which the dev texts leave."""
+    rules = [(place, rule) for place, rule in enumerate(stored[0].sweep_rules) if rule is not None]
+    times = [
+        np.mean([costs.compute(rule, layers) for layers in apply_setting(rule, stored).exit_layers])
+        for _, rule in rules
+    ]
+    scores = [[100 * one.sweep_score[place] for one in stored] for place, _ in rules]
+    order = np.argsort(times, kind="stable")
+    names = tuple(describe_rule(rules[place][1]) for place in order)
+    return TimedCurve(names, np.array(times)[order], np.array(scores)[order])
+
+
+def compute_cuts(costs: LayerCosts, stored: Sequence[Predictions]) -> TimedCurve:
+    """Compute the scores of the same models if all texts leave after one layer, without any decision."""
+    layers = range(len(costs.cut))
+    scores = [[100 * one.score_answers(one.layer_answers[layer]) for one in stored] for layer in layers]
+    return TimedCurve(tuple(f"layer {layer + 1}" for layer in layers), costs.cut, np.array(scores))
+
+
+@matplotlib.rc_context(STYLE)
+def time_picture(evidence: Evidence) -> Picture | None:
+    """Draw score against milliseconds per text; return None if no trusted measurement has single texts."""
+    made = evidence.trusted_times
+    if made is None or 1 not in made.batch_sizes:
+        return None
+    timed = {place: times for place, cell in evidence.cells_by_place.items() if (times := made.read(cell, 1))}
+    if not timed:
+        return None
+    figure, panels = make_task_panels({task for _, task in timed}, xlabel="milliseconds per text")
+    styles = choose_styles(evidence.rows)
+    trends: dict[str, list[str]] = {task: [] for task in panels}
+    tips: list[Tip] = []
+    errors: list[float] = []
+    for place, times in timed.items():
+        label, task = place
+        axes, style = panels[task], styles[label]
+        found, worst = _draw_curves(evidence, made, place, axes, style)
+        tips += found
+        errors += worst
+        score, low, high = _find_score(evidence, place)
+        interval = times.interval
+        axes.hlines(score, interval.low, interval.high, style.colour, lw=1.1)
+        axes.vlines(times.mean, low, high, style.colour, lw=1.1)
+        axes.plot(times.mean, score, ms=6, zorder=4, **style.mark)
+        trends[task].append(f"{label} scores {score:.1f} in {times.mean:.3g} ms")
+        tips.append(Tip(axes, times.mean, score, trends[task][-1]))
+    for axes in panels.values():
+        axes.set_xlim(left=0)
+    add_legend(figure, {label: styles[label] for label, _ in timed})
+    caption = (
+        f"Times are of single texts on {made.machine}. Marks are the settings of the trials, with 95 % intervals of "
+        "both means. Thick lines are other exit settings of the same models, with the range of the scores over the "
+        "seeds; thin lines cut all texts at one layer."
+    )
+    if errors:
+        caption += (
+            " Times of other settings are computed from those of single layers; at the settings that were also timed "
+            f"directly, they are off by up to {100 * max(errors):.0f} %."
+        )
+    return lay_out("score-against-time", "Score against time per text", caption, trends, figure, tips)
+
+
+def _draw_curves(
+    evidence: Evidence, made: Measurement, place: Place, axes: Axes, style: Style
+) -> tuple[list[Tip], list[float]]:
+    """Draw the exit settings and the fixed cuts of a cell; return tooltips, and the errors of computed times."""
+    cell = evidence.cells_by_place[place]
+    costs, stored = made.read_layer_costs(cell), read_cell_predictions(cell)
+    if costs is None or not stored:
+        return [], []
+    curve, cuts = compute_timed_curve(costs, stored), compute_cuts(costs, stored)
+    axes.fill_between(
+        curve.milliseconds, curve.scores.min(axis=1), curve.scores.max(axis=1), color=style.colour, alpha=0.12, lw=0
+    )
+    medians = np.median(curve.scores, axis=1)
+    axes.plot(curve.milliseconds, medians, lw=1.3, **style.stroke)
+    axes.plot(cuts.milliseconds, np.median(cuts.scores, axis=1), color=style.colour, lw=0.5)
+    tips = [
+        Tip(axes, time, score, f"{place[0]}, {name}: {score:.1f} in {time:.3g} ms")
+        for name, time, score in zip(curve.names, curve.milliseconds, medians, strict=True)
+    ]
+    rules = [rule for rule in stored[0].sweep_rules if rule is not None]
+    error = find_error(costs, rules)
+    return tips, [] if error is None else [error]
+
+
+def _find_score(evidence: Evidence, place: Place) -> tuple[float, float, float]:
+    """Return the mean score of a cell and its 95 % interval, in points; without an interval, the mean three times."""
+    sample, cell = evidence.samples.get(place), evidence.cells_by_place[place]
+    if sample is None:
+        return (100 * float(np.mean(cell.scores)),) * 3
+    interval = sample.mean_interval
+    return 100 * float(np.mean(sample.scores)), 100 * interval.low, 100 * interval.high

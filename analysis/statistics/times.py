@@ -1,0 +1,241 @@
+"""Times per text of models, from the measurements of `study.time`, and their ratios with intervals.
+
+Only times of one measurement are compared, because machines and their other work differ. Times are in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from statistics import median
+
+import numpy as np
+
+from analysis.statistics.uncertainty import Interval, Variance, mean_interval, paired_test, welch_test
+from analysis.studies.cells import Cell
+from analysis.studies.load import Study
+from study.facts.events import TimesMeasured
+from study.terminal.text import counted
+from trainables.models.exit_rules import ExitRule, read_setting
+from trainables.runs.times import LayerTime, TimedModel
+
+RESAMPLES = 1_000
+MOST_OTHERS = 0.1  # share of all processors that other programs may use during a measurement
+MOST_SPREAD = 0.05  # of a model's times between rounds, as a standard deviation relative to their mean
+SLOW_TEXTS = 90  # percentile
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two methods' mean times per text, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval excludes 1."""
+        return self.low > 1 or self.high < 1
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times per text of a cell's models under their own exit rule, at one batch size."""
+
+    seeds: list[int]
+    texts: np.ndarray  # (seeds, batches), each the median over the rounds
+    rounds: np.ndarray  # (seeds, rounds), each the mean over the batches
+
+    @property
+    def mean(self) -> float:
+        """Mean time per text, over texts and seeds."""
+        return float(self.texts.mean())
+
+    @property
+    def median(self) -> float:
+        """Median time of a text, over texts and seeds."""
+        return float(np.median(self.texts))
+
+    @property
+    def slow(self) -> float:
+        """90th percentile of the times, over texts and seeds."""
+        return float(np.percentile(self.texts, SLOW_TEXTS))
+
+    @property
+    def interval(self) -> Interval:
+        """95 % interval of the mean, over seeds, texts and rounds."""
+        if len(self.seeds) > 1:
+            return mean_interval(self.resampled, self.texts.mean(axis=1).tolist())
+        test = paired_test(self.mean, _variances_of_one(self.resampled[:, 0], self.rounds[0]))
+        return Interval(test.low, test.high)
+
+    @cached_property
+    def resampled(self) -> np.ndarray:
+        """Mean times on bootstrap resamples of the texts, (resamples, seeds). All methods share the resamples."""
+        return np.asarray(_draw_weights(self.texts.shape[1]) @ self.texts.T)
+
+    def take(self, seeds: Sequence[int]) -> Times:
+        """Keep only the models of these seeds, in this order."""
+        places = [self.seeds.index(seed) for seed in seeds]
+        return Times([*seeds], self.texts[places], self.rounds[places])
+
+
+@cache
+def _draw_weights(number: int) -> np.ndarray:
+    """Draw the weights of so many texts in each resample, (resamples, texts)."""
+    return np.random.default_rng(0).multinomial(number, np.full(number, 1 / number), size=RESAMPLES) / number
+
+
+def compare_times(own: Times, other: Times) -> Ratio:
+    """Divide one method's mean time by that of another, measured on the same texts in the same rounds.
+
+    The interval covers chance in seeds, texts and rounds. It is computed from logarithms. If both methods have the same
+    seeds, or at least two of them, models of equal seeds are compared; otherwise, all models are. A model's noise over
+    rounds is part of the variance over seeds, as each model is measured on its own.
+    """
+    shared = [seed for seed in own.seeds if seed in other.seeds]
+    if len(shared) > 1 or len(own.seeds) == len(other.seeds) == len(shared):
+        return _compare_pairs(own.take(shared), other.take(shared))
+    if min(len(own.seeds), len(other.seeds)) == 1:  # nothing is known of the variance over one method's seeds
+        return _compare_pairs(own.take(own.seeds[:1]), other.take(other.seeds[:1]))
+    logs = [np.log(times.texts.mean(axis=1)) for times in (own, other)]
+    test = welch_test(np.log(own.resampled), np.log(other.resampled), logs[0].tolist(), logs[1].tolist())
+    return _from_logs(test.difference, Interval(test.low, test.high))
+
+
+def _compare_pairs(own: Times, other: Times) -> Ratio:
+    logs = np.log(own.texts.mean(axis=1)) - np.log(other.texts.mean(axis=1))
+    resampled = np.log(own.resampled) - np.log(other.resampled)
+    if len(logs) > 1:
+        return _from_logs(float(logs.mean()), mean_interval(resampled, logs.tolist()))
+    test = paired_test(float(logs[0]), _variances_of_one(resampled[:, 0], np.log(own.rounds[0] / other.rounds[0])))
+    return _from_logs(test.difference, Interval(test.low, test.high))
+
+
+def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Variance]:
+    """Estimate the variances over texts and over rounds of a number of one seed."""
+    over_rounds = Variance(float(np.var(rounds, ddof=1)) / len(rounds), len(rounds) - 1) if len(rounds) > 1 else None
+    return [Variance(float(np.var(resampled, ddof=1)), np.inf), *([over_rounds] if over_rounds else [])]
+
+
+def _from_logs(log: float, interval: Interval) -> Ratio:
+    value, low, high = np.exp([log, interval.low, interval.high]).tolist()
+    return Ratio(value, low, high)
+
+
+@dataclass(frozen=True)
+class LayerCosts:
+    """Times of one model of an arm at single layers, alone and without other texts, in milliseconds per text."""
+
+    deciding: np.ndarray  # (layers,) if all examples leave after a layer, and the rule decides at every layer
+    first: dict[int, float]  # layer -> the same, but the rule decides at this layer for the first time
+    cut: np.ndarray  # (layers,) if all examples leave after a layer without any decision
+    checks: tuple[TimedModel, ...]  # swept settings that were timed directly
+
+    def compute(self, rule: ExitRule, exit_layers: np.ndarray) -> float:
+        """Compute the mean time per text under an exit rule from the layers at which the texts leave."""
+        earliest = rule.earliest(len(self.deciding))
+        eager = self.deciding[earliest - 1]
+        costs = self.deciding - eager + self.first.get(earliest, eager)
+        return float(costs[exit_layers - 1].mean())
+
+
+def find_error(costs: LayerCosts, rules: Sequence[ExitRule]) -> float | None:
+    """Find the largest relative error of computed times, at the settings that were timed directly.
+
+    Return None if none of these is a setting of `rules`.
+    """
+    known = {(rule.name, read_setting(rule)): rule for rule in rules}
+    errors = [
+        abs(costs.compute(rule, np.array(check.exit_layers)) / float(np.mean(check.texts)) - 1)
+        for check in costs.checks
+        if (rule := known.get((check.rule, check.at))) is not None
+    ]
+    return max(errors, default=None)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measurement of a study's models on one machine."""
+
+    event: TimesMeasured
+
+    @property
+    def machine(self) -> str:
+        """The device, the threads and the host."""
+        threads = counted(self.event.threads, "thread")
+        return f"{self.event.device}, {threads} ({self.event.host}, {self.event.time[:10]})"
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """All batch sizes, ascending."""
+        return sorted({model.batch_size for model in self.event.models})
+
+    @cached_property
+    def spread(self) -> float:
+        """Typical standard deviation of a model's time between rounds, relative to its mean."""
+        own = [model.rounds for model in self.event.models if model.exit == "own" and len(model.rounds) > 1]
+        return median(float(np.std(rounds, ddof=1) / np.mean(rounds)) for rounds in own) if own else 0.0
+
+    @property
+    def disturbance(self) -> str:
+        """Why the times are not to be trusted; empty if they are."""
+        others = self.event.others_during or 0.0
+        if others > MOST_OTHERS:
+            return f"other programs used {100 * others:.0f} % of the processors"
+        if self.spread > MOST_SPREAD:
+            return f"the times of a model varied by {100 * self.spread:.0f} % between rounds"
+        return ""
+
+    def read(self, cell: Cell, batch_size: int) -> Times | None:
+        """Read the times of a cell's models; None if no model was timed at this batch size."""
+        found = [(record.seed, model) for record in cell.records if (model := self._own.get((record.key, batch_size)))]
+        if not found:
+            return None
+        texts, rounds = ([getattr(model, name) for _, model in found] for name in ("texts", "rounds"))
+        return Times([seed for seed, _ in found], np.array(texts), np.array(rounds))
+
+    def compare(self, cell: Cell, other: Cell, batch_size: int) -> Ratio | None:
+        """Divide the time of a cell's models by that of another cell's; None if either was not timed."""
+        own, theirs = self.read(cell, batch_size), self.read(other, batch_size)
+        return None if own is None or theirs is None else compare_times(own, theirs)
+
+    def find_layer_time(self, cell: Cell, batch_size: int) -> LayerTime | None:
+        """Find the parts of a layer's time for one of the cell's models; None if they were not timed."""
+        keys = {record.key for record in cell.records}
+        return next((own for own in self.event.layers if own.key in keys and own.batch_size == batch_size), None)
+
+    def read_layer_costs(self, cell: Cell) -> LayerCosts | None:
+        """Read the times of single layers for one of the cell's models; None if they were not timed."""
+        keys = {record.key for record in cell.records}
+        key = next((model.key for model in self.event.models if model.exit == "layer" and model.key in keys), None)
+        own = [model for model in self.event.models if model.key == key]
+        costs = {
+            kind: [float(np.mean(model.texts)) for model in own if model.exit == kind] for kind in ("layer", "cut")
+        }
+        if not costs["layer"]:
+            return None
+        first = {int(model.at or 0): float(np.mean(model.texts)) for model in own if model.exit == "first"}
+        checks = tuple(model for model in own if model.exit == "setting")
+        return LayerCosts(np.array(costs["layer"]), first, np.array(costs["cut"]), checks)
+
+    @cached_property
+    def _own(self) -> dict[tuple[str, int], TimedModel]:
+        return {(model.key, model.batch_size): model for model in self.event.models if model.exit == "own"}
+
+
+def list_measurements(studies: Iterable[Study]) -> list[Measurement]:
+    """List one measurement for each study and machine, newest first.
+
+    This is the newest of those that nothing disturbed, or the newest of all if there is none.
+    """
+    chosen: dict[tuple[str, str, str, int], Measurement] = {}
+    for study in studies:
+        for event in study.facts.times:
+            made = Measurement(event)
+            place = (str(study.folder), event.host, event.device, event.threads)
+            if place not in chosen or not made.disturbance or chosen[place].disturbance:
+                chosen[place] = made
+    return sorted(chosen.values(), key=lambda made: made.event.time, reverse=True)

@@ -1,0 +1,158 @@
+"""Times per text and their ratios: pytest tests/analysis/test_times.py"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.made_studies import arm, evidence_of, read_table, write_study
+from helpers.timed_studies import timed_study
+from msgspec.structs import replace
+
+import analysis
+from analysis.layouts.time_tables import describe_times, times_table
+from analysis.statistics.times import LayerCosts, Times, compare_times, find_error
+from analysis.tables import write_tables
+from trainables.models.exit_rules import Patience, Threshold
+from trainables.runs.times import TimedModel
+
+MEANS = {"albert": 10.0, "palbert": 13.0, "pabee": 10.0}
+
+
+def study_of(folder, *methods: str, seeds: int = 5, **measured):
+    """A study whose models take `MEANS` for a text alone, and a tenth of it in a batch of 32."""
+    records = [row for method in methods for row in arm(method, "rte", [0.7] * seeds)]
+    write_study(folder, records, seeds=seeds)
+    return timed_study(folder, lambda record, size: MEANS[record.method] / (10 if size > 1 else 1), **measured)
+
+
+def times_of(*means: float, noise: float, seed: int, texts: int = 100) -> Times:
+    rng = np.random.default_rng(seed)
+    found = np.array(means)[:, None] * np.linspace(0.8, 1.2, texts) * (1 + noise * rng.normal(size=(len(means), 1)))
+    rounds = found.mean(axis=1, keepdims=True) * (1 + noise * rng.normal(size=(len(means), 5)))
+    return Times([*range(len(means))], found, rounds)
+
+
+def test_ratio_of_slower_method_excludes_one():
+    ratio = compare_times(times_of(13, 13, 13, noise=0.01, seed=0), times_of(10, 10, 10, noise=0.01, seed=1))
+    assert ratio.differs and ratio.low < 1.3 < ratio.high and ratio.low > 1.2
+
+
+def test_ratio_of_equal_methods_holds_one():
+    ratio = compare_times(times_of(10, 10, 10, noise=0.01, seed=0), times_of(10, 10, 10, noise=0.01, seed=1))
+    assert not ratio.differs and ratio.low < 1 < ratio.high
+
+
+def test_equal_seeds_are_compared_in_pairs():
+    """Models of one seed are equally slow in both methods."""
+    own, other = (times_of(10, 20, 40, noise=0.001, seed=seed) for seed in (0, 1))
+    assert compare_times(own, other).high < 1.01
+    unpaired = Times([7, 8, 9], other.texts, other.rounds)
+    assert compare_times(own, unpaired).high > 2
+
+
+def test_one_seed_has_an_interval_over_rounds_and_texts():
+    ratio = compare_times(times_of(13, noise=0.01, seed=0), times_of(10, noise=0.01, seed=1))
+    assert 0.005 < ratio.high - ratio.low < 0.2 and ratio.low < ratio.value < ratio.high
+
+
+def test_median_and_slow_texts_are_over_texts_and_seeds():
+    times = Times([1, 2], np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 30.0]]), np.ones((2, 3)))
+    assert (times.mean, times.median) == (6.5, 2.0)
+    assert times.slow == pytest.approx(np.percentile([1, 2, 3, 1, 2, 30], 90))
+
+
+def test_table_has_milliseconds_ratios_and_parts_of_a_layer(tmp_path):
+    folder = study_of(tmp_path / "s", "albert", "palbert", "pabee")
+    write_tables([folder], tmp_path)
+    rows = {row["arm, texts per batch"]: row for row in read_table(tmp_path / "times.csv")}
+    assert float(rows["albert/rte, 1"]["mean_ms"]) == pytest.approx(10, abs=0.1)
+    assert float(rows["palbert/rte, 32"]["mean_ms"]) == pytest.approx(1.3, abs=0.02)
+    assert rows["albert/rte, 1"]["ratio"] == "" and rows["palbert/rte, 1"]["ratio"] == "1.30"
+    assert rows["palbert against pabee, rte, 1"]["ratio"] == "1.30"
+    low, high = (float(rows["pabee/rte, 1"][f"ratio_{end}"]) for end in ("low", "high"))
+    assert low <= 1 <= high
+    assert float(rows["pabee/rte, 1"]["heads_ms"]) == pytest.approx(0.1 * 10 / 12, abs=0.001)
+    assert "A Processor, 1 thread (node-1, " in rows["albert/rte, 1"]["block"]
+
+
+def test_sentences_compare_all_pairs(tmp_path):
+    evidence = evidence_of(study_of(tmp_path / "s", "albert", "palbert", "pabee"))
+    single, *_ = describe_times(evidence)
+    assert single.startswith("Time on RTE, in batches of 1: palbert takes 1.30 times (95 % CI 1.")
+    assert "as long as albert; palbert takes 1.30 times" in single and "as long as pabee" in single
+    assert "no difference in time was found between pabee and albert (ratio " in single
+
+
+@pytest.mark.parametrize(
+    ("measured", "reason"),
+    [
+        ({"others": 0.4}, "other programs used 40 % of the processors"),
+        ({"spread": 0.2}, "between rounds"),
+    ],
+)
+def test_times_of_a_busy_machine_are_in_no_sentence(measured, reason, tmp_path):
+    evidence = evidence_of(study_of(tmp_path / "s", "albert", "palbert", **measured))
+    assert "; not to be trusted: " in times_table(evidence).heading and reason in times_table(evidence).heading
+    (line,) = describe_times(evidence)
+    assert line.startswith("No times are compared: ") and reason in line
+    assert line.endswith(f"To measure again on an idle machine: python -m study.time {tmp_path / 's'}")
+
+
+def test_unmeasured_study_names_the_command(tmp_path):
+    evidence = evidence_of(write_study(tmp_path / "s", arm("albert", "rte", [0.7] * 5)))
+    assert times_table(evidence) is None
+    assert describe_times(evidence) == [
+        f"Times were not measured. To measure them: python -m study.time {tmp_path / 's'}"
+    ]
+
+
+def test_another_machine_adds_a_block(tmp_path):
+    folder = study_of(tmp_path / "s", "albert", "palbert")
+    timed_study(folder, lambda record, size: 2 * MEANS[record.method], host="node-2")
+    table = times_table(evidence_of(folder))
+    assert "node-2" in table.heading
+    (other,) = table.blocks
+    assert "node-1" in other.title
+    own, earlier = ({line.label: line.entries for line in lines} for lines in (table.lines, other.lines))
+    assert own["albert/rte, 1"]["mean_ms"].values[""] == pytest.approx(20, abs=0.2)
+    assert earlier["albert/rte, 1"]["mean_ms"].values[""] == pytest.approx(10, abs=0.2)
+
+
+def test_newer_measurement_on_the_same_machine_replaces_the_earlier(tmp_path):
+    folder = study_of(tmp_path / "s", "albert", "palbert")
+    timed_study(folder, lambda record, size: 2 * MEANS[record.method])
+    timed_study(folder, lambda record, size: 3 * MEANS[record.method], others=0.9)  # busy
+    table = times_table(evidence_of(folder))
+    assert not table.blocks
+    assert table.lines[0].entries["mean_ms"].values[""] == pytest.approx(20, abs=0.2)
+
+
+def test_note_explains_heads_that_take_as_long_as_a_layer(tmp_path):
+    table = times_table(evidence_of(study_of(tmp_path / "s", "albert", "palbert", heads=1.0)))
+    (note,) = [note for note in table.notes if "palbert" in note]
+    assert "the heads of palbert on rte take 100 % of the encoder's time; its Λ reads the weights" in note
+
+
+def test_times_of_settings_follow_from_layers_and_exits():
+    deciding, cut = np.arange(1.0, 7.0), np.arange(0.5, 3.5, 0.5)
+    costs = LayerCosts(deciding, {3: 2.0}, cut, ())
+    layers = np.array([1, 1, 6, 6])
+    assert costs.compute(Threshold(0.5), layers) == 3.5
+    assert costs.compute(Patience(2, None), np.array([3, 4])) == 2.5  # the first decision is after layer 3
+    numbers = {"batch_size": 1, "mean_layers": 3.5, "texts": (4.0, 3.0), "rounds": (3.5,), "exit_layers": (1, 6)}
+    check = TimedModel(key="k", exit="setting", rule="threshold", at=0.5, **numbers)
+    costs = LayerCosts(deciding, {}, cut, (check, replace(check, texts=(7.0, 7.0))))
+    assert find_error(costs, [Threshold(0.5)]) == 0.5
+    assert find_error(costs, [Threshold(0.6)]) is None
+
+
+def test_frame_has_a_row_for_each_round(tmp_path):
+    folder = study_of(tmp_path / "s", "albert", "palbert", seeds=2)
+    frame = analysis.load(folder).times
+    own = frame.query("exit == 'own' and batch_size == 1 and method == 'palbert'")
+    assert len(own) == 2 * 5 and set(own["round"]) == {0, 1, 2, 3, 4}
+    assert own["milliseconds"].mean() == pytest.approx(13, rel=0.02)
+    assert own["trusted"].all() and own["counts"].all() and set(own["device"]) == {"A Processor"}
+    assert set(frame["exit"]) == {"own", "layer", "cut", "setting"}
+    empty = analysis.load(write_study(tmp_path / "e", arm("albert", "rte", [0.7] * 2), seeds=2)).times
+    assert list(empty.columns) == list(frame.columns) and not len(empty)

@@ -1,0 +1,93 @@
+"""Measurements of times in the journals of made studies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from study.facts.events import TimesMeasured
+from study.facts.journal import Journal
+from study.facts.record import Record
+from trainables.runs.times import LayerTime, TimedModel
+
+SIZES = (1, 32)
+TEXTS, ROUNDS = 40, 5
+
+
+def timed_study(
+    folder: Path,
+    milliseconds: Callable[[Record, int], float],
+    *,
+    others: float | None = 0.02,
+    spread: float = 0.005,
+    host: str = "node-1",
+    threads: int = 1,
+    heads: float = 0.1,
+    seed: int = 0,
+) -> Path:
+    """Adds a measurement of the study's confirm trials; `milliseconds` is the mean at a batch size."""
+    rng = np.random.default_rng(seed)
+    with closing(Journal(folder)) as journal:
+        records = [record for record in journal.facts.records if record.phase == "confirm" and record.score is not None]
+        models, layers = [], []
+        for record in records:
+            for size in SIZES:
+                mean = milliseconds(record, size)
+                models.append(_model(record, size, mean, rng, spread))
+                layers.append(
+                    LayerTime(
+                        key=record.key, batch_size=size, encoder=mean / 12, heads=heads * mean / 12, decision=0.01
+                    )
+                )
+            models += _details(record, milliseconds(record, 1))
+        event = TimesMeasured(
+            time=journal.now(),
+            host=host,
+            device="A Processor",
+            threads=threads,
+            torch="2.13.0",
+            clock="cpu",
+            processors=2,
+            others_before=others,
+            others_during=others,
+            seconds=60.0,
+            models=models,
+            layers=layers,
+        )
+        journal.append(event)
+    return folder
+
+
+def _model(record: Record, size: int, mean: float, rng: np.random.Generator, spread: float) -> TimedModel:
+    """A model's times: all texts vary alike, and its rounds by `spread`."""
+    texts = mean * np.linspace(0.8, 1.2, TEXTS) * (1 + 0.002 * rng.normal(size=TEXTS))
+    rounds = mean * (1 + spread * rng.normal(size=ROUNDS))
+    return TimedModel(
+        key=record.key,
+        exit="own",
+        rule="threshold",
+        batch_size=size,
+        mean_layers=record.mean_layers or 12.0,
+        texts=tuple(texts.tolist()),
+        rounds=tuple(rounds.tolist()),
+    )
+
+
+def _details(record: Record, mean: float) -> list[TimedModel]:
+    """Layers, cuts and two settings: a layer takes a twelfth of the mean, and a cut four fifths of that."""
+    if record.method == "albert":
+        return []
+
+    def made(kind: str, at: float, time: float, **more: object) -> TimedModel:
+        numbers = {"texts": (time,) * 8, "rounds": (time,) * ROUNDS}
+        return TimedModel(
+            key=record.key, exit=kind, rule="made", at=at, batch_size=1, mean_layers=at, **numbers, **more
+        )
+
+    layers = range(1, 13)
+    found = [made("layer", layer, mean * layer / 12) for layer in layers]
+    found += [made("cut", layer, 0.8 * mean * layer / 12) for layer in layers]
+    return [*found, *(made("setting", at, 1.02 * mean * at / 12, exit_layers=(int(at),) * 8) for at in (3, 6))]

@@ -1,0 +1,152 @@
+"""The command that measures times: pytest tests/study/test_time.py"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from contextlib import closing
+from datetime import datetime, timedelta
+
+import pytest
+from helpers.launched_studies import launched_study, mini_plan
+from helpers.trials import run_to_the_end, spec_of
+from msgspec.structs import replace
+
+from study import launch
+from study import time as command
+from study.facts.events import FILE, TimesMeasured
+from study.facts.journal import Journal
+from study.facts.study_facts import read_facts
+from study.launching.options import LaunchOptions
+from study.time import Options, read_batch_sizes
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory):
+    """A study of ALBERT and PABEE on RTE, with trained models of two seeds each."""
+    folder = tmp_path_factory.mktemp("timed") / "study"
+    launched_study(folder, mini_plan(methods=("albert", "pabee"), tasks=("rte",)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def timed(launched, tmp_path_factory):
+    """The same study with models that can be loaded, after one measurement."""
+    folder = tmp_path_factory.mktemp("timed") / "study"
+    shutil.copytree(launched, folder)
+    text = (folder / FILE).read_text()
+    for record in read_facts(launched).records:
+        if record.phase != "confirm":
+            continue
+        run = run_to_the_end(spec_of(record.method, "rte", seed=record.seed, config={"epochs": 1}), folder / "cache")
+        place = folder / "trials" / record.key
+        shutil.rmtree(place)
+        run.save(place)
+        model = run.outcome().model
+        text = text.replace(record.model, model).replace(record.model_digest, run.outcome().model_digest)
+    lines = [line.rpartition(',"crc32"')[0] + "}" for line in text.splitlines()]
+    (folder / FILE).write_text("\n".join(lines) + "\n")
+    (folder / "events.copy.jsonl").unlink(missing_ok=True)
+    assert command.main([str(folder), "--minutes", "0.5", "--batch-sizes", "1,4"]) == 0
+    return folder
+
+
+def test_measurement_is_one_event_and_a_table(timed):
+    (event,) = read_facts(timed).times
+    assert {model.batch_size for model in event.models if model.exit == "own"} == {1, 4}
+    confirmed = {record.key for record in read_facts(timed).records if record.phase == "confirm"}
+    assert {model.key for model in event.models} == confirmed and not event.missing
+    assert event.threads == 1 and event.torch and event.processors > 0 and event.time
+    table = (timed / "tables" / "times.md").read_text()
+    assert "| pabee/rte, 4 " in table and event.device in table
+
+
+def test_deleted_models_are_named(tmp_path, capfd):
+    folder = launched_study(tmp_path / "study", mini_plan(methods=("albert", "pabee"), tasks=("rte",)))
+    shutil.rmtree(folder / "trials")
+    before = (folder / FILE).read_bytes()
+    assert command.main([str(folder)]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"study.time: {folder}: the models of 4 of 4 final runs no longer exist: ")
+    assert "(albert/rte, seed 42)" in line and line.endswith("only stored models can be timed")
+    assert (folder / FILE).read_bytes() == before
+
+
+def test_measurement_without_missing_models_goes_on(timed, capfd):
+    record = next(record for record in read_facts(timed).records if record.phase == "confirm")
+    folder = timed / "trials" / record.key
+    folder.rename(timed / "moved")
+    try:
+        event = command.measure_times(Options(study=str(timed), minutes=0.5, batch_sizes="1"))
+    finally:
+        (timed / "moved").rename(folder)
+    assert event.missing == [record.key] and record.key not in {model.key for model in event.models}
+    assert f"the models of 1 of 4 final runs no longer exist: {record.key}" in capfd.readouterr().err
+
+
+def test_too_few_minutes_are_refused(timed, capfd):
+    assert command.main([str(timed), "--minutes", "0.001"]) == 2
+    assert "study.time: --minutes 0.001 is too short for 4 models on rte; allowed: at least --minutes" in (
+        capfd.readouterr().err
+    )
+
+
+def test_unknown_device_is_refused_with_the_menu(timed, capfd):
+    assert command.main([str(timed), "--device", "tpu"]) == 2
+    assert "study.time: --device tpu: PyTorch does not find this device; allowed: cpu" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1,x", "0", "1,1", ""])
+def test_batch_sizes_are_different_whole_numbers(text):
+    with pytest.raises(ValueError, match="allowed: different numbers from 1 on, separated by commas"):
+        read_batch_sizes(text)
+
+
+def finished(folder, seconds: float) -> Journal:
+    """The journal of a launch that began so many seconds ago."""
+    launched_study(folder, mini_plan(methods=("albert",), tasks=("rte",)))
+    journal = Journal(folder)
+    (own,) = journal.facts.launches.values()
+    began = datetime.fromisoformat(journal.now()) - timedelta(seconds=seconds)
+    own.began, own.ended = replace(own.began, time=began.isoformat()), None
+    return journal
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [(90.0, 1.0), (1800.0, 3.0), (90_000.0, 10.0)])
+def test_launch_measures_for_a_tenth_of_its_time(seconds, minutes, tmp_path, monkeypatch):
+    facts = {"host": "h", "device": "d", "threads": 1, "torch": "2", "clock": "cpu", "processors": 2, "seconds": 1.0}
+    event = TimesMeasured(time="", **facts, models=[], layers=[])
+    asked = []
+    monkeypatch.setattr(launch, "measure_times", lambda options: asked.append(options) or event)
+    with closing(finished(tmp_path / "s", seconds)) as journal:
+        launch._measure_times(journal, tmp_path / "s", LaunchOptions(), until=math.inf)
+        assert len(journal.facts.times) == 1 and journal.facts.times[0].time
+    assert asked[0].minutes == pytest.approx(minutes, rel=0.05) and asked[0].study == str(tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "address", "left"), [(20.0, None, math.inf), (1800.0, "auto", math.inf), (1800.0, None, 1.0)]
+)
+def test_launch_names_the_command_if_it_does_not_measure(seconds, address, left, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(launch, "measure_times", lambda options: pytest.fail("measured"))
+    with closing(finished(tmp_path / "s", seconds)) as journal:
+        options, until = LaunchOptions(address=address), time.monotonic() + left
+        launch._measure_times(journal, tmp_path / "s", options, until=until)
+        assert not journal.facts.times
+    assert f"-m study.time {tmp_path / 's'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("outcome", [None, KeyboardInterrupt()])
+def test_launch_goes_on_without_a_measurement(outcome, tmp_path, monkeypatch, capsys):
+    def measure(options):
+        if outcome is not None:
+            raise outcome
+
+    monkeypatch.setattr(launch, "measure_times", measure)
+    with closing(finished(tmp_path / "s", 90.0)) as journal:
+        launch._measure_times(journal, tmp_path / "s", LaunchOptions(), until=math.inf)
+        assert not journal.facts.times
+    assert "no times were measured; to measure them: " in capsys.readouterr().err

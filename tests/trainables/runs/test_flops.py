@@ -1,0 +1,66 @@
+"""How FLOPs are counted: pytest tests/trainables/runs/test_flops.py"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from helpers.trials import run_to_the_end, spec_of
+
+from trainables.configuration.schema import Reader
+from trainables.models.answer_rules import FixedLayer
+from trainables.runs import flops
+from trainables.runs.flops import count_flops, count_flops_of_texts
+from trainables.runs.training import TrainingRun
+from trainables.runs.trial import TextFlops
+
+
+@pytest.fixture
+def run(cache) -> TrainingRun:
+    return TrainingRun(spec_of("pabee", "sst2", config={"patience": 1, "num_hidden_layers": 4}), cache=cache)
+
+
+def test_flops_of_three_texts_rise_with_layers_and_length(run):
+    lengths = sorted(set(run._data.selection.lengths.tolist()))
+    texts = count_flops_of_texts(run._model, run._data.selection)
+    assert [text.tokens for text in texts] == [lengths[0], lengths[len(lengths) // 2], lengths[-1]]
+    flops = np.array([text.by_layer for text in texts])
+    assert flops.shape == (3, 4) and (np.diff(flops, axis=0) > 0).all() and (np.diff(flops, axis=1) > 0).all()
+
+
+def test_three_texts_give_the_flops_of_every_other(run):
+    """The products of a layer are linear and quadratic in tokens, so a parabola meets what is counted in between."""
+    examples, model = run._data.selection, run._model
+    texts = count_flops_of_texts(model, examples)
+    row = int(np.argsort(examples.lengths)[len(examples.lengths) // 4])
+    model.exit_rule = FixedLayer(2)
+    counted = flops.count_flops(lambda: model.infer(examples.batch(np.array([row]), torch.device("cpu"))))
+    parabola = np.polyfit([text.tokens for text in texts], [text.by_layer[1] for text in texts], deg=2)
+    assert np.polyval(parabola, examples.lengths[row]) == pytest.approx(counted, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows"),
+    [([7], [0, 0, 0]), ([9, 5, 5, 7], [1, 3, 0]), ([9, 300, 5, 256, 7, 255], [2, 0, 5, 3, 1, 1])],
+)
+def test_three_lengths_are_counted_on_each_side_of_long_texts(lengths, rows):
+    assert flops._choose_texts(np.array(lengths)) == rows
+
+
+@pytest.mark.parametrize(("selection", "split"), [("holdout", "dev"), ("dev", "dev")])
+def test_flops_are_of_the_split_that_is_reported(cache, selection, split):
+    run = run_to_the_end(spec_of("pabee", selection=selection, config={"epochs": 1}), cache)
+    assert {text.tokens for text in run.count_flops()} <= {*getattr(run._data, split).lengths.tolist()}
+
+
+def test_flops_are_written_as_they_are_read(run):
+    found = count_flops_of_texts(run._model, run._data.selection)
+    line = msgspec.json.encode(found)
+    read = Reader(tuple[TextFlops, ...]).read(line, where="flops")
+    assert msgspec.json.encode(read) == line  # `verify` holds files against this
+
+
+def test_a_product_of_matrices_counts_two_flops_for_every_multiplication():
+    left, right = torch.ones(3, 5), torch.ones(5, 7)
+    assert count_flops(lambda: left @ right + 1) == 2 * 3 * 5 * 7

@@ -1,0 +1,148 @@
+"""Models that are timed together: pytest tests/trainables/runs/test_timing.py"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from helpers.trials import spec_of
+
+from trainables.models.exit_rules import LastLayer, Patience, Threshold
+from trainables.runs import timing
+from trainables.runs.timing import (
+    Contestant,
+    ProcessorTimes,
+    TooLittleTime,
+    choose_batches,
+    compare_rules,
+    leave_at,
+    measure,
+)
+from trainables.runs.training import TrainingRun
+
+DEEP = {"num_hidden_layers": 4}
+
+
+@pytest.fixture
+def contestants(cache) -> list[Contestant]:
+    """Two arms with two and one model."""
+    made = []
+    for method, seed in (("albert", 1), ("pabee", 1), ("pabee", 2)):
+        config = DEEP | ({"patience": 1} if method == "pabee" else {})
+        run = TrainingRun(spec_of(method, "sst2", seed=seed, config=config), cache=cache)
+        model = run._model.eval()
+        made.append(Contestant(f"{method}-{seed}", f"{method}/sst2", model, run._data.selection))
+    return made
+
+
+@pytest.fixture
+def small(monkeypatch) -> None:
+    monkeypatch.setattr(timing, "BATCHES", {1: 10, 8: 4})
+    monkeypatch.setattr(timing, "BLOCKS", 2)
+    monkeypatch.setattr(timing, "MOST_ROUNDS", 3)
+
+
+def test_all_models_are_timed_in_every_round(contestants, small):
+    rounds = []
+    timed, layers = measure(contestants, [1, 8], seconds=600, reference="albert/sst2", on_round=rounds.append)
+    own = {(model.key, model.batch_size): model for model in timed if model.exit == "own"}
+    assert {*own} == {(each.key, size) for each in contestants for size in (1, 8)}
+    assert {len(model.texts) for (_, size), model in own.items() if size == 1} == {10}
+    assert {len(model.texts) for (_, size), model in own.items() if size == 8} == {4}
+    assert {len(model.rounds) for model in own.values()} == {3} == {len(rounds)}
+    assert all(min(model.texts) > 0 for model in own.values())
+    assert own["albert-1", 1].mean_layers == 4 > own["pabee-1", 1].mean_layers >= 2
+    assert [(part.key, part.batch_size) for part in layers] == [
+        (key, size) for key in ("albert-1", "pabee-1") for size in (1, 8)
+    ]
+
+
+def test_details_are_of_the_first_model_of_an_arm_with_exits(contestants, small):
+    timed, _ = measure(contestants, [1], seconds=600, reference="albert/sst2")
+    details = [model for model in timed if model.exit != "own"]
+    assert {model.key for model in details} == {"pabee-1"}
+    found = {kind: [model.at for model in details if model.exit == kind] for kind in ("layer", "first", "cut")}
+    assert found == {"layer": [1, 2, 3, 4], "first": [3, 4], "cut": [1, 2, 3, 4]}
+    assert [model.mean_layers for model in details if model.exit == "cut"] == [1, 2, 3, 4]
+    checks = [model for model in details if model.exit == "setting"]
+    assert all(len(model.exit_layers) == len(model.texts) for model in checks) and len(checks) >= 2
+
+
+def test_models_take_turns_block_by_block(contestants, small, monkeypatch):
+    calls = []
+    infer = timing._Way._infer
+    monkeypatch.setattr(
+        timing._Way, "_infer", lambda way, *more: calls.append((way.contestant.key, way.kind)) or infer(way, *more)
+    )
+    measure(contestants, [1], seconds=600, reference="albert/sst2")
+    own = [key for key, kind in calls if kind == "own"]
+    block = 1 + 5  # one answer before it is not timed
+    blocks = [own[start : start + 3 * block] for start in range(0, len(own), 3 * block)]
+    assert len(blocks) == 1 + 3 * 2  # the warm-up, and two in each of three rounds
+    assert all(each.count(key) == block for each in blocks for key in ("albert-1", "pabee-1", "pabee-2"))
+
+
+def test_measurement_ends_when_ratios_are_precise(contestants, small, monkeypatch):
+    monkeypatch.setattr(timing, "MOST_ROUNDS", 50)
+    monkeypatch.setattr(timing, "_precision", lambda ways, reference: 0.004)
+    timed, _ = measure(contestants, [1], seconds=600, reference="albert/sst2")
+    assert {len(model.rounds) for model in timed} == {timing.FEWEST_ROUNDS}
+
+
+def test_too_little_time_is_reported_with_the_seconds_needed(contestants, small):
+    with pytest.raises(TooLittleTime) as raised:
+        measure(contestants, [1], seconds=0.001, reference="albert/sst2")
+    assert raised.value.seconds > 0.001
+
+
+def test_inference_is_as_before_after_a_measurement(contestants, small):
+    before = [dict(vars(each.model)) for each in contestants]
+    measure(contestants, [1], seconds=600, reference="albert/sst2")
+    assert [{*vars(each.model)} for each in contestants] == [{*own} for own in before]
+
+
+@pytest.mark.parametrize("rule", [Patience(1, None), Threshold(0.5), LastLayer()])
+def test_forced_rule_leaves_after_its_layer(rule, cache):
+    method = "palbert" if isinstance(rule, Threshold) else "pabee"
+    run = TrainingRun(spec_of(method, "sst2", config=DEEP), cache=cache)
+    batch = run._data.selection.batch(np.arange(6), torch.device("cpu"))
+    for layer in range(rule.earliest(4), 5):
+        forced = leave_at(rule, layer)
+        assert isinstance(forced, type(rule)) and forced.name == rule.name
+        assert run._model.eval().infer(batch, rule=forced).exit_layer.tolist() == [layer] * 6
+
+
+def test_batches_have_similar_lengths_and_spread_over_all():
+    lengths = np.random.default_rng(0).integers(5, 60, 1_000)
+    batches = choose_batches(lengths, 32)
+    assert len(batches) == 20 and {len(rows) for rows in batches} == {32}
+    assert max(np.ptp(lengths[rows]) for rows in batches) <= 4
+    assert lengths[batches[0]].max() == lengths.max() and lengths[batches[-1]].min() < 8
+    assert len({row for rows in batches for row in rows.tolist()}) == 640
+    assert [len(rows) for rows in choose_batches(lengths[:7], 32)] == [7]
+    assert len(choose_batches(lengths, 1)) == 200
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "clock"),
+    [("cpu", 1, time.thread_time), ("cpu", 2, time.perf_counter), ("cuda", 1, time.perf_counter)],
+)
+def test_one_thread_is_timed_by_its_processor_time(device, threads, clock, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert timing.choose_clock(torch.device(device)) is clock
+
+
+def test_load_of_others_leaves_out_this_process():
+    earlier = ProcessorTimes(clock=0.0, busy=100.0, own=10.0, processors=4)
+    later = ProcessorTimes(clock=10.0, busy=118.0, own=20.0, processors=4)
+    assert later.others_since(earlier) == pytest.approx(0.2)
+
+
+def test_rules_are_compared_on_batches_no_larger_than_the_examples(contestants):
+    model, few = contestants[1].model, contestants[1].examples.take(np.arange(3))
+    costs = compare_rules(model, few, [Patience(1, None), LastLayer()], {1: 2, 8: 1, 32: 1})
+    assert {size: [rule.examples for rule in rules] for size, rules in costs.items()} == {1: [2, 2], 3: [3, 3]}
+    for early, whole in costs.values():
+        assert 0 < early.flops <= whole.flops and min(early.milliseconds, whole.milliseconds) > 0

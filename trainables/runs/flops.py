@@ -1,0 +1,53 @@
+"""Counts the FLOPs of models, by text length and exit layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainables.data.examples import Examples
+from trainables.models.answer_rules import FixedLayer
+from trainables.models.early_exit import EarlyExitModel
+from trainables.models.exit_rules import HALVED_FROM
+from trainables.runs.evaluation import evaluating
+from trainables.runs.trial import TextFlops
+
+
+def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
+    """Count the FLOPs of a few texts, for exits after layer 1, 2, ...
+
+    Three lengths are counted: the shortest, the middle and the longest. They determine the FLOPs of all other lengths.
+    A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits, unless the heads read the
+    mean of all tokens, so three lengths below and three from `HALVED_FROM` are counted if both exist.
+    """
+    rows = {int(examples.lengths[row]): row for row in _choose_texts(examples.lengths)}
+    rules = [FixedLayer(layer) for layer in range(1, model.encoder.num_layers + 1)]
+    with evaluating(model) as device:
+        batches = {tokens: examples.batch(np.array([row]), device) for tokens, row in rows.items()}
+        flops = {
+            tokens: [count_flops(partial(model.infer, batch, rule=rule)) for rule in rules]
+            for tokens, batch in batches.items()
+        }
+    return tuple(TextFlops(tokens=tokens, by_layer=tuple(map(float, counts))) for tokens, counts in flops.items())
+
+
+def _choose_texts(lengths: np.ndarray) -> list[int]:
+    """Choose a row with the shortest, the middle and the longest length, below and from `HALVED_FROM` tokens."""
+    found, rows = np.unique(lengths, return_index=True)
+    groups = (rows[found < HALVED_FROM], rows[found >= HALVED_FROM])
+    return [int(row) for group in groups if len(group) for row in group[[0, len(group) // 2, -1]]]
+
+
+def count_flops(run: Callable[[], object]) -> int:
+    """Call `run`, and count the FLOPs of its matrix products and convolutions.
+
+    A multiplication and an addition count as two FLOPs. Attention runs without a fused kernel, because PyTorch does not
+    count the FLOPs of fused kernels on every device.
+    """
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
