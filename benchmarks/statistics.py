@@ -32,6 +32,8 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
                   and how often blind exits are called better than a coin
     safe          exits that are shown to lose few right answers: how often they lose more on new examples, if the model
                   or the rule was chosen on the same rows
+    times         coverage of the interval of a ratio of two methods' times, and how often two methods that take equally
+                  long differ
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special, stats
@@ -61,7 +63,9 @@ from analysis.statistics.samples import Sample, Scored, weighted_scores
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
 from analysis.studies.stored_predictions import Answers, Predictions, predictions_from
+from benchmarks.rates import Rate, Relation
 from benchmarks.results_file import write_results
+from benchmarks.simulated_times import ratios_of_times
 from study.launching.options import COMPARING_METHODS
 from trainables.data.tasks import TASKS as GLUE
 from trainables.models.safe_exits import CONFIDENCE, find_safe_setting
@@ -72,38 +76,6 @@ RESAMPLES = 150
 SEED_DEVIATION = 0.02  # of models' expected accuracy
 WEIGHTS = np.random.default_rng(0).multinomial(EXAMPLES, np.full(EXAMPLES, 1 / EXAMPLES), size=RESAMPLES) / EXAMPLES
 QUICK = 10
-
-Relation = Literal["at most", "at least", "about", "for comparison"]
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How often something happened in so many simulated studies, and what is stated of it."""
-
-    name: str
-    rate: float
-    repeats: int
-    relation: Relation
-    stated: float | None
-
-    @property
-    def error(self) -> float:
-        """Monte-Carlo standard error; of a rate that was 0 or 1, as if one repetition had gone the other way."""
-        rate = min(max(self.rate, 1 / self.repeats), 1 - 1 / self.repeats)
-        return (rate * (1 - rate) / self.repeats) ** 0.5
-
-    @property
-    def holds(self) -> bool:
-        """Whether the rate is as stated, but for three standard errors."""
-        if self.stated is None:
-            return True
-        above = (self.rate - self.stated) / self.error
-        return {"at most": above < 3, "at least": above > -3, "about": abs(above) < 3}[self.relation]
-
-    def describe(self) -> str:
-        stated = "" if self.stated is None else f"  {self.relation} {100 * self.stated:.4g} %"
-        measured = f"{100 * self.rate:6.2f} % ± {100 * self.error:.2f}"
-        return f"{'' if self.holds else 'OFF '}{measured}{stated}  {self.name}"
 
 
 def main() -> int:
@@ -904,6 +876,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "curves": curves_of_exits,
     "gains": gains_of_exits,
     "safe": safe_exits,
+    "times": ratios_of_times,
 }
 
 

@@ -62,7 +62,9 @@ def _find_models(folder: Path) -> tuple[dict[str, list[Record]], list[str]]:
         ValueError: if there are no models.
     """
     progress = compute_progress(require_plan(folder).plan, read_facts(folder))
-    records = [locate_model(record, folder) for arm in progress.arms if not arm.arm.repeat for record in arm.confirmed]
+    records = [
+        locate_model(record, folder) for arm in progress.arms if not arm.planned.repeat for record in arm.confirmed
+    ]
     if not records:
         raise ValueError(f"{folder} has no completed confirm trial yet, and only these keep their models")
     stored, missing = list[Record](), list[Record]()

@@ -14,6 +14,7 @@ from trainables.data.tasks import TASKS
 MOST_ROWS = 4  # of which all pairs are compared; of more, only pairs with a reference
 SPLIT_BATCH = 1  # batch size at which a note compares the heads with the encoder
 NOTED_SHARE = 0.5  # least time of the heads, as a share of the encoder's, that a note reports
+COMMAND = "python -m study.time runs/NAME"  # without the folder, so that a moved study has the same answer
 RATIO = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 COLUMNS = {
     "mean_ms": "mean",
@@ -152,16 +153,14 @@ def _list_head_notes(evidence: Evidence) -> list[str]:
 def describe_times(evidence: Evidence) -> list[str]:
     """Compare the methods' times in sentences, or explain why that is not possible."""
     cells = [cell for _, cell in evidence.cells if cell.records]
-    folders = list(dict.fromkeys(study.folder for study in evidence.studies))
-    command = f"python -m study.time {folders[0]}" if len(folders) == 1 else "python -m study.time runs/NAME"
     if not cells:
         return []
     if not evidence.measurements:
-        return [f"Times were not measured. To measure them: {command}"]
+        return [f"Times were not measured. To measure them: {COMMAND}"]
     made = evidence.trusted_times
     if made is None:
         reason = evidence.measurements[0].disturbance
-        return [f"No times are compared: {reason}. To measure again on an idle machine: {command}"]
+        return [f"No times are compared: {reason}. To measure again on an idle machine: {COMMAND}"]
     lines = [
         f"Time on {TASKS[task].title}, in batches of {size}: {sentence}."
         for task in dict.fromkeys(task for _, task in evidence.cells_by_place)

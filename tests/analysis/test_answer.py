@@ -115,7 +115,7 @@ def test_answer_and_report_say_which_method_is_faster(tmp_path):
 
 def test_study_without_times_names_the_command(tmp_path):
     found = evidence_of(write_study(tmp_path / "s", arm("albert", "rte", [0.7] * 5)))
-    assert f"Times were not measured. To measure them: python -m study.time {tmp_path / 's'}" in answer(found)
+    assert "Times were not measured. To measure them: python -m study.time runs/NAME" in answer(found)
 
 
 def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):

@@ -57,6 +57,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.models.exit_rules",
     "trainables.models.fronts",
     "trainables.models.safe_exits",
+    "trainables.runs.times",
     "trainables.runs.trial",
 )
 SEARCH_SPACES_MAY_IMPORT = (

@@ -146,7 +146,7 @@ def test_answers_have_the_index_of_the_input(studies, tmp_path):
     ],
 )
 def test_the_folder_of_another_task_is_warned_of(studies, tmp_path, capsys, monkeypatch, arm, folder, warned):
-    monkeypatch.setattr("study.predict._measure_latencies", lambda *_: [])
+    monkeypatch.setattr("study.predict._measure_costs", lambda *_: [])
     (tmp_path / folder).mkdir()
     file = write_rows(tmp_path / folder / "test.tsv", arm.partition("/")[2], "dev_matched" if "mnli" in arm else "dev")
     assert main([str(folder_of(studies[arm])), str(file), "--to", str(tmp_path / "answers.tsv")]) == 0

@@ -128,6 +128,7 @@ def measure(
     *,
     seconds: float,
     reference: str,
+    most_rounds: int = MOST_ROUNDS,
     on_round: Callable[[Progress], None] = lambda progress: None,
 ) -> tuple[list[TimedModel], list[LayerTime]]:
     """Time all models under their own exit rules, and one model of each arm in detail.
@@ -157,7 +158,7 @@ def measure(
         if number < FEWEST_BLOCKS:
             raise TooLittleTime(seconds - (deadline - time.monotonic()) + FEWEST_BLOCKS * FEWEST_ROUNDS * block_seconds)
         used = min(number, blocks.number)
-        for rounds in range(1, MOST_ROUNDS + 1):
+        for rounds in range(1, most_rounds + 1):
             began = time.monotonic()
             for way in ways + details:
                 for size in blocks.sizes(way):

@@ -41,12 +41,13 @@ def contestants(cache) -> list[Contestant]:
 def small(monkeypatch) -> None:
     monkeypatch.setattr(timing, "BATCHES", {1: 10, 8: 4})
     monkeypatch.setattr(timing, "BLOCKS", 2)
-    monkeypatch.setattr(timing, "MOST_ROUNDS", 3)
 
 
 def test_all_models_are_timed_in_every_round(contestants, small):
     rounds = []
-    timed, layers = measure(contestants, [1, 8], seconds=600, reference="albert/sst2", on_round=rounds.append)
+    timed, layers = measure(
+        contestants, [1, 8], seconds=600, reference="albert/sst2", most_rounds=3, on_round=rounds.append
+    )
     own = {(model.key, model.batch_size): model for model in timed if model.exit == "own"}
     assert {*own} == {(each.key, size) for each in contestants for size in (1, 8)}
     assert {len(model.texts) for (_, size), model in own.items() if size == 1} == {10}
@@ -60,7 +61,7 @@ def test_all_models_are_timed_in_every_round(contestants, small):
 
 
 def test_details_are_of_the_first_model_of_an_arm_with_exits(contestants, small):
-    timed, _ = measure(contestants, [1], seconds=600, reference="albert/sst2")
+    timed, _ = measure(contestants, [1], seconds=600, reference="albert/sst2", most_rounds=3)
     details = [model for model in timed if model.exit != "own"]
     assert {model.key for model in details} == {"pabee-1"}
     found = {kind: [model.at for model in details if model.exit == kind] for kind in ("layer", "first", "cut")}
@@ -76,7 +77,7 @@ def test_models_take_turns_block_by_block(contestants, small, monkeypatch):
     monkeypatch.setattr(
         timing._Way, "_infer", lambda way, *more: calls.append((way.contestant.key, way.kind)) or infer(way, *more)
     )
-    measure(contestants, [1], seconds=600, reference="albert/sst2")
+    measure(contestants, [1], seconds=600, reference="albert/sst2", most_rounds=3)
     own = [key for key, kind in calls if kind == "own"]
     block = 1 + 5  # one answer before it is not timed
     blocks = [own[start : start + 3 * block] for start in range(0, len(own), 3 * block)]
@@ -85,9 +86,8 @@ def test_models_take_turns_block_by_block(contestants, small, monkeypatch):
 
 
 def test_measurement_ends_when_ratios_are_precise(contestants, small, monkeypatch):
-    monkeypatch.setattr(timing, "MOST_ROUNDS", 50)
     monkeypatch.setattr(timing, "_precision", lambda ways, reference: 0.004)
-    timed, _ = measure(contestants, [1], seconds=600, reference="albert/sst2")
+    timed, _ = measure(contestants, [1], seconds=600, reference="albert/sst2", most_rounds=50)
     assert {len(model.rounds) for model in timed} == {timing.FEWEST_ROUNDS}
 
 
@@ -99,7 +99,7 @@ def test_too_little_time_is_reported_with_the_seconds_needed(contestants, small)
 
 def test_inference_is_as_before_after_a_measurement(contestants, small):
     before = [dict(vars(each.model)) for each in contestants]
-    measure(contestants, [1], seconds=600, reference="albert/sst2")
+    measure(contestants, [1], seconds=600, reference="albert/sst2", most_rounds=3)
     assert [{*vars(each.model)} for each in contestants] == [{*own} for own in before]
 
 
