@@ -38,6 +38,7 @@ from analysis.statistics.verdicts import MARGIN
 from analysis.studies.cells import Cell, Row, find_repeats
 from study.facts.events import ModelOnTest
 from study.terminal.text import counted
+from trainables.configuration.ranges import Choices, Interval, format_range
 from trainables.configuration.schema import Value
 from trainables.data.tasks import TASKS
 
@@ -233,8 +234,8 @@ def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
     return [Line.from_texts(f"{name}, searched in", ranges) for name, ranges in lines.items()]
 
 
-def _format_range(searched: object) -> str:
-    text = " | ".join(map(str, searched)) if isinstance(searched, tuple) else str(searched)
+def _format_range(searched: Choices | Interval | Value) -> str:
+    text = format_range(searched) if isinstance(searched, tuple | Interval) else str(searched)
     return text.replace('"', "").replace(" | ", ", ")
 
 
