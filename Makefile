@@ -1,13 +1,13 @@
 # Needs python3 (3.11 or newer), pip and make. `make study` and `make test` set up .venv by themselves.
 #
-#   make study METHOD=pabee EPOCHS= ARGS="--task rte"     # EPOCHS= leaves the number of epochs to the profile
+#   make study METHOD=pabee DEMO= ARGS="--task rte"     # without the options of the demonstration
 #   make fast-test ARGS="-k tables"
 #   make table STUDY=runs/NAME
 #   make results ARGS="--scale cpu --glue FOLDER --minutes 60"
 
 SHELL := /bin/bash
 METHOD ?= albert,palbert,deebert
-EPOCHS ?= 12
+DEMO ?= --epochs 12 --select-by at:3
 STUDY ?= $(firstword $(shell ls -td runs/*/ 2>/dev/null))
 PYTHON ?= python3
 ARGS ?=
@@ -22,7 +22,7 @@ WITH_TOOLS := .venv/installed-dev
 .DEFAULT_GOAL := study
 
 study: $(INSTALLED)
-	.venv/bin/python -m study.launch --method $(METHOD) $(if $(EPOCHS),--epochs $(EPOCHS)) $(ARGS)
+	.venv/bin/python -m study.launch --method $(METHOD) $(DEMO) $(ARGS)
 
 test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
