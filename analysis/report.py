@@ -46,13 +46,11 @@ PAGE = "report.html"
 # A table that is in neither list is collapsed.
 ALWAYS_OPEN = ("dev", "verdicts")
 OPEN_IF_SHORT = ("sources", "search_repeats", "scores_on_test")
-ONLY_IN_FILES = ("exit_settings",)  # the picture of scores against layers shows these settings
 LONGEST_OPEN = 12  # largest number of lines of a short table
 SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Scores": "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-published",
     "Comparisons": "picture-differences table-comparisons",
-    "Speed": "table-times table-exits picture-score-against-layers picture-exit-rules table-exit_rules "
-    "table-guarantees picture-exit-layers",
+    "Speed": "table-times table-exits picture-score-against-layers picture-exit-rules picture-exit-layers",
     "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
     "Compute": "table-compute",
     "Checklist": "table-checklist table-data",
@@ -111,7 +109,6 @@ def report_page(
             _is_folded(table),
         )
         for table in tables
-        if table.name not in ONLY_IN_FILES
     }
     for picture in drawn:
         svg = Markup(inline_svg(images[picture.name], picture.name))

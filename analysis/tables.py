@@ -30,9 +30,6 @@ LAYOUTS = (
     certainty_tables.comparisons_table,
     cost_tables.exits_table,
     time_tables.times_table,
-    cost_tables.exit_rules_table,
-    cost_tables.exit_settings_table,
-    cost_tables.guarantees_table,
     certainty_tables.sources_table,
     certainty_tables.verdicts_table,
     certainty_tables.winners_table,
@@ -50,6 +47,9 @@ WITHDRAWN = (  # tables of earlier versions, whose files are deleted
     "comparisons_of_others",
     "compute_of_arms",
     "electra",
+    "exit_rules",
+    "exit_settings",
+    "guarantees",
     "pabee",
 )
 ANSWER = "answer.md"

@@ -59,7 +59,7 @@ PARTS = (
     *(PLAN, "events.jsonl", "predictions/*.npz"),
     "trials/*/model-epoch-*/model.json",
 )
-TABLES = ("dev", "comparisons", "exits", "exit_rules", "sources")
+TABLES = ("dev", "comparisons", "exits", "sources")
 TABLES_PAGE = "tables.md"  # in the folder of the scale's records
 PAPER, OURS, THEIRS = "PALBERT Tab.2", "palbert", "pondernet"
 TITLES = {OURS: "PALBERT", THEIRS: "PonderNet"}

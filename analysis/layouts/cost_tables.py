@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from analysis.layouts.table import (
     INTERVAL,
     POINTS,
     TENTHS,
-    WHOLE,
+    Block,
     Entry,
     Line,
     Style,
@@ -28,7 +28,7 @@ from analysis.statistics.budgets import MOST_LOST, Saving
 from analysis.statistics.comparisons import is_epoch_chosen_on_dev
 from analysis.statistics.curves import shared_ranges
 from analysis.statistics.exit_settings import apply_setting
-from analysis.statistics.exits import RISKS, Guarantee, Sweep, find_rule, read_guarantees
+from analysis.statistics.exits import Guarantee, Sweep, find_rule, read_guarantees
 from analysis.statistics.gains import Gain, can_measure, measure_gains
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
@@ -49,8 +49,15 @@ GAIN_MEANS = (
     "the mean score minus that of a coin toss between two fixed layers of the same models, for equal mean layers; only "
     "an interval above 0 shows exits that tell easy examples from hard ones."
 )
-SAFE_LAYERS = Style("{} / {}", ("_with_labels", "_without"), decimals=2)
 
+
+CHOSEN_ON_DEV = "each model's epoch was chosen on the same dev set, so slightly more examples may be lost on new data"
+SHOWN = "at_50"  # the share of the layers at which the table shows exit rules
+RULES = "Exit rules on the same models, each at the setting nearest to half of the layers"
+SAFE = (
+    "Exits shown to lose at most a share of the last layer's right answers, each with "
+    f"{100 * CONFIDENCE:.0f} % confidence by itself"
+)
 
 EXITS = {  # columns
     "mean_layers": "layers",
@@ -69,7 +76,10 @@ def exits_table(evidence: Evidence) -> Table | None:
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
+    guarantees = {(label, cell.task): own for label, cell in cells if (own := [*read_guarantees(cell)])}
+    rules = {place: _measure_rules(evidence, place) for place, sweeps in evidence.rules.items() if len(sweeps) > 1}
     lines = [Line(f"{label}/{cell.task}", describe_exits(evidence, (label, cell.task))) for label, cell in cells]
+    blocks = [Block(RULES, _describe_rules(evidence, rules)), Block(SAFE, [*_describe_guarantees(guarantees)])]
     return make_table(
         evidence,
         "exits",
@@ -77,9 +87,18 @@ def exits_table(evidence: Evidence) -> Table | None:
         first_column="arm",
         columns=EXITS,
         lines=lines,
+        blocks=[block for block in blocks if block.lines],
         caption=" ".join(_explain_exits(evidence, lines)),
-        notes=[*_warn_of_gains(evidence), *difficulty_notes(evidence.layers_by_difficulty)],
+        notes=[
+            *_warn_of_gains(evidence),
+            *_warn_of_guarantees(evidence, guarantees),
+            *difficulty_notes(evidence.layers_by_difficulty),
+            *_note_scores(rules),
+        ],
         sidecar={
+            "settings": [*_list_settings(evidence)],
+            "rules": _list_rules(evidence, rules),
+            "guarantees": _list_guarantees(guarantees),
             "savings": _list_savings(evidence),
             "curves": _list_curves(evidence),
             "difficulty": _list_difficulties(evidence),
@@ -106,6 +125,12 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
         yield f'"Difference" is the mean score minus that of {baseline}; intervals are 95 % intervals.'
 
 
+def _warn_of_guarantees(evidence: Evidence, guarantees: Iterable[Place]) -> list[str]:
+    """Note that guarantees are weaker if the epochs were chosen on the same dev set."""
+    chosen = any(is_epoch_chosen_on_dev(evidence.cells_by_place[place]) for place in guarantees)
+    return [CHOSEN_ON_DEV] * chosen
+
+
 def _warn_of_gains(evidence: Evidence) -> list[str]:
     """Name the rows whose epochs were chosen by the score from which the gain is computed."""
     places = [place for place in evidence.gains if is_epoch_chosen_on_dev(evidence.cells_by_place[place])]
@@ -114,46 +139,26 @@ def _warn_of_gains(evidence: Evidence) -> list[str]:
     return [note] * bool(places)
 
 
-def exit_settings_table(evidence: Evidence) -> Table | None:
-    """Tabulate the score, the coin's score, the mean layers and the speed-up at every exit setting.
+def _list_settings(evidence: Evidence) -> Iterator[dict[str, Any]]:
+    """List the results of each arm's models at every exit setting, as medians over seeds, for the JSON file.
 
-    Return None if the models have no exit settings.
+    The coin is a toss between two fixed layers of the same models, for equal mean layers.
     """
-    lines = [line for place in evidence.exits for line in _describe_settings(evidence, place)]
-    if not lines:
-        return None
-    return make_table(
-        evidence,
-        "exit_settings",
-        title="Exit settings of the trained models{data}, median over {seeds}",
-        first_column="setting",
-        columns={"score": "score", "coin": "coin", "mean_layers": "layers", "speed_up": "speed-up"},
-        lines=lines,
-        caption=(
-            "Each line has the dev results of an arm's models at one exit setting. A setting that is chosen from this "
-            "table is chosen on dev. The coin is a toss between two fixed layers of the same models, for equal mean "
-            "layers. Speed-up means all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE "
-            "print 1 - mean layers / all layers."
-        ),
-        unit="points; speed_up: ratio",
-    )
-
-
-def _describe_settings(evidence: Evidence, place: Place) -> Iterator[Line]:
-    """Make a line for each exit setting of an arm's models."""
-    exits = evidence.exits[place]
-    for sweep in exits.sweeps:
-        coins = evidence.score_coins(place, sweep.mean_layers.T)  # (settings, seeds)
-        for number, setting in enumerate(sweep.settings):
-            layers = float(np.median(sweep.mean_layers[:, number]))
-            entries = {
-                "score": POINTS.entry(float(np.median(sweep.scores[:, number]))),
-                "mean_layers": HUNDREDTHS.entry(layers),
-                "speed_up": HUNDREDTHS.entry(exits.num_layers / layers),
-            }
-            if coins is not None:
-                entries["coin"] = POINTS.entry(float(np.median(coins[number])))
-            yield Line(f"{'/'.join(place)}, {sweep.field} {setting:g}", entries)
+    for place, exits in evidence.exits.items():
+        for sweep in exits.sweeps:
+            coins = evidence.score_coins(place, sweep.mean_layers.T)  # (settings, seeds)
+            for number, setting in enumerate(sweep.settings.tolist()):
+                layers = float(np.median(sweep.mean_layers[:, number]))
+                yield {
+                    "row": place[0],
+                    "task": place[1],
+                    "rule": sweep.rule,
+                    sweep.field: setting,
+                    "score": 100 * float(np.median(sweep.scores[:, number])),
+                    **({} if coins is None else {"coin": 100 * float(np.median(coins[number]))}),
+                    "mean_layers": layers,
+                    "speed_up": exits.num_layers / layers,
+                }
 
 
 def describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
@@ -265,134 +270,109 @@ def _list_curves(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_rules(evidence: Evidence, place: Place) -> Iterator[Line]:
-    """Make a line for each exit rule on an arm's models, with the gains near several shares of the layers."""
+def _measure_rules(evidence: Evidence, place: Place) -> dict[tuple[str, str], Entry]:
+    """Measure the gain of each exit rule on an arm's models near several shares of the layers.
+
+    Return an entry for each rule and each name in `SHARES`. A rule without a setting near a share has no entry there.
+    """
     sweeps, depth = evidence.rules[place], evidence.exits[place].num_layers
     stored = read_cell_predictions(evidence.cells_by_place[place].with_dropped)
     near = {
-        (sweep.rule, column): (sweep, number)
+        (sweep.rule, name): (sweep, number)
         for sweep in sweeps
-        for column, share in SHARES.items()
+        for name, share in SHARES.items()
         if (number := sweep.nearest(share * depth, within=depth * NEARBY)) is not None
     }
     rules = {key: find_rule(sweep, number, stored) for key, (sweep, number) in near.items()}
     settings = {key: apply_setting(rule, stored) for key, rule in rules.items() if rule is not None}
     gains = measure_gains(stored, [*settings.values()]) if settings and can_measure(stored) else []
-    entries = {
-        key: _format_gain_at(gain, *near[key])
-        for key, gain in zip(settings, gains, strict=False)  # none if untestable
-    }
-    for sweep in sweeps:
-        label = f"{'/'.join(place)}, {sweep.rule.replace('_', ' ')}"
-        yield Line(label, {column: entries.get((sweep.rule, column), Entry()) for column in SHARES})
+    return {key: _add_setting(format_gain(gain), *near[key]) for key, gain in zip(settings, gains, strict=False)}
 
 
-def _format_gain_at(gain: Gain, sweep: Sweep, number: int) -> Entry:
-    """Format `gain (low to high) at layers`; CSV and JSON files have the setting, too."""
-    entry, layers = format_gain(gain), float(np.median(sweep.mean_layers[:, number]))
-    setting = float(sweep.settings[number])
-    return Entry(
-        f"{entry.text} at {TENTHS.text(layers)}",
-        {**entry.numbers, "_layers": TENTHS.text(layers), "_setting": f"{setting:g}"},
-        {**entry.values, "_layers": layers, "_setting": setting},
-    )
+def _add_setting(entry: Entry, sweep: Sweep, number: int) -> Entry:
+    """Add the setting and its mean layers to an entry, for CSV and JSON files."""
+    layers, setting = float(np.median(sweep.mean_layers[:, number])), float(sweep.settings[number])
+    numbers = {**entry.numbers, "_setting": f"{setting:g}"}
+    return replace(entry, numbers=numbers, values={**entry.values, "_layers": layers, "_setting": setting})
 
 
-def exit_rules_table(evidence: Evidence) -> Table | None:
-    """Tabulate the gains of several exit rules on the same models at about 25, 50 and 75 % of the layers.
+Rules = dict[Place, dict[tuple[str, str], Entry]]
 
-    Return None if no models have results of several exit rules.
+
+def _describe_rules(evidence: Evidence, rules: Rules) -> list[Line]:
+    """Make a line for each exit rule on an arm's models, at the setting nearest to half of the layers."""
+    return [
+        Line(f"{'/'.join(place)}, {sweep.rule.replace('_', ' ')}", _describe_rule(gains.get((sweep.rule, SHOWN))))
+        for place, gains in rules.items()
+        for sweep in evidence.rules[place]
+    ]
+
+
+def _describe_rule(gain: Entry | None) -> dict[str, Entry]:
+    if gain is None:
+        return {"mean_layers": Entry(), "gain": Entry()}
+    return {"mean_layers": HUNDREDTHS.entry(gain.values["_layers"]), "gain": gain}
+
+
+def _list_rules(evidence: Evidence, rules: Rules) -> list[dict[str, Any]]:
+    """List the layers and the score of each exit rule at every setting, and its gains, for the JSON file."""
+    return [
+        {"row": row, "task": task, **{name: _to_list(value) for name, value in vars(sweep).items()}}
+        | {name: _name_values(gain) for (rule, name), gain in gains.items() if rule == sweep.rule}
+        for (row, task), gains in rules.items()
+        for sweep in evidence.rules[row, task]
+    ]
+
+
+def _name_values(gain: Entry) -> dict[str, float | None]:
+    return {suffix.removeprefix("_") or "gain": value for suffix, value in gain.values.items()}
+
+
+def _to_list(value: object) -> object:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _note_scores(rules: Rules) -> list[str]:
+    """Note the tasks to which rules on class probabilities do not apply; [] if there are none."""
+    scores = joined(list(dict.fromkeys(TASKS[task].title for _, task in rules if TASKS[task].is_regression)))
+    return [f"rules on class probabilities do not apply to {scores}: the labels are scores"] * bool(scores)
+
+
+def _describe_guarantees(found: Mapping[Place, Sequence[Guarantee]]) -> Iterator[Line]:
+    """Make a line for each share of lost examples and each arm: the mean layers of the earliest safe exits."""
+    for place, guarantees in found.items():
+        for own in guarantees:
+            for risk, (with_labels, _) in own.layers.items():
+                entry = HUNDREDTHS.entry(float(np.median(with_labels)))
+                is_safe = bool((with_labels < own.num_layers).any())
+                label = f"{'/'.join(place)}, {own.rule.replace('_', ' ')}, {100 * risk:.0f} %"
+                yield Line(label, {"mean_layers": entry if is_safe else replace(entry, text="none")})
+
+
+def _list_guarantees(found: Mapping[Place, Sequence[Guarantee]]) -> list[dict[str, Any]]:
+    """List the mean layers of the exits that are shown to lose few examples, as medians over seeds, for the JSON file.
+
+    With labels, an example is lost if the last layer predicts the dev label and the exit does not; without, if the exit
+    and the last layer predict different labels. If nothing is shown, the number is that of all layers.
     """
-    rules = {
-        (*place, sweep.rule): sweep for place, sweeps in evidence.rules.items() for sweep in sweeps if len(sweeps) > 1
-    }
-    if not rules:
-        return None
-    scores = list(dict.fromkeys(TASKS[task].title for _, task, _ in rules if TASKS[task].is_regression))
-    places = dict.fromkeys((row, task) for row, task, _ in rules)
-    return make_table(
-        evidence,
-        "exit_rules",
-        title="Gains of exit rules on the same trained models{data}, {seeds}",
-        first_column="rule",
-        columns={name: f"near {share:.0%}" for name, share in SHARES.items()},
-        lines=[line for place in places for line in _describe_rules(evidence, place)],
-        caption=(
-            "Each entry has the setting that runs nearest to 25, 50 or 75 % of all layers: its gain, with the 95 % "
-            "interval, at its mean layers. Table exits explains the gain. The models of an arm were trained and "
-            "selected under the arm's first rule. The JSON file has the scores of all settings."
-        ),
-        notes=[f"rules on class probabilities do not apply to {joined(scores)}: the labels are scores"]
-        if scores
-        else [],
-        sidecar={
-            "rules": [
-                {"row": row, "task": task}
-                | {
-                    name: value.tolist() if isinstance(value, np.ndarray) else value
-                    for name, value in vars(sweep).items()
-                }
-                for (row, task, _), sweep in rules.items()
-            ]
-        },
-    )
-
-
-def _format_safe_layers(bounds: np.ndarray, num_layers: int) -> Entry:
-    entry = SAFE_LAYERS.entry(*(float(np.median(layers)) for layers in bounds))
-    are_safe = [bool((layers < num_layers).any()) for layers in bounds]
-    texts = [number if is_safe else "none" for number, is_safe in zip(entry.numbers.values(), are_safe, strict=True)]
-    return replace(entry, text=" / ".join(texts))
-
-
-def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
-    counts = {"num_layers": guarantee.num_layers, "examples": guarantee.examples}
-    entries = {"last_layer": POINTS.entry(float(np.median(guarantee.last_layer)))}
-    return (
-        entries
-        | {name: WHOLE.entry(count) for name, count in counts.items()}
-        | {
-            f"confident_{100 * risk:.0f}": _format_safe_layers(bounds, guarantee.num_layers)
-            for risk, bounds in guarantee.layers.items()
+    return [
+        {
+            "row": row,
+            "task": task,
+            "rule": own.rule,
+            "num_layers": own.num_layers,
+            "examples": own.examples,
+            "last_layer": POINTS.scale * float(np.median(own.last_layer)),
+            **{
+                f"lost_{100 * risk:.0f}_percent": dict(
+                    zip(("with_labels", "without"), np.median(bounds, axis=1).tolist(), strict=True)
+                )
+                for risk, bounds in own.layers.items()
+            },
         }
-    )
-
-
-def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate the fewest mean layers at which each exit rule is shown to lose few right answers.
-
-    Return None if no classification task has exit settings.
-    """
-    found = [(label, cell, guarantee) for label, cell in evidence.cells for guarantee in read_guarantees(cell)]
-    if not found:
-        return None
-    lines = [Line(f"{label}/{cell.task}, {own.rule}", _describe_guarantee(own)) for label, cell, own in found]
-    selected = any(is_epoch_chosen_on_dev(cell) for _, cell, _ in found)
-    chosen = "each model's epoch was chosen on the same dev set, so slightly more examples may be lost on new data"
-    return make_table(
-        evidence,
-        "guarantees",
-        title="Exits shown to lose few right answers{data}: mean layers, median over {seeds}",
-        first_column="exit",
-        columns={
-            "last_layer": "last layer",
-            "num_layers": "of",
-            "examples": "examples",
-            **{f"confident_{100 * risk:.0f}": f"{100 * risk:.0f} %" for risk in RISKS},
-        },
-        lines=lines,
-        unit="layers; last_layer: points; examples: examples",
-        caption=(
-            '"Last layer" is the score with all layers: a model with few right answers has few to lose. '
-            "The first number of an entry is the mean layers at the earliest exit setting that is shown to lose at "
-            "most the column's share of examples. An example is lost if the last layer predicts the dev label and the "
-            "exit does not. The second number uses no labels: an example is lost if the exit and the last layer "
-            f"predict different labels. Each bound holds by itself with {100 * CONFIDENCE:.0f} % confidence, not "
-            "jointly with the others: the fastest of several rules, chosen here, is not shown to satisfy it. None: no "
-            "exit is shown to satisfy the bound."
-        ),
-        notes=[chosen] * selected,
-    )
+        for (row, task), guarantees in found.items()
+        for own in guarantees
+    ]
 
 
 def compute_table(evidence: Evidence) -> Table:

@@ -13,8 +13,8 @@ from trainables.pretraining import objectives
 # Options that correspond to exit_criteria=sample in PALBERT's scripts.
 SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"
 PATIENCE_ADVICE = (  # --patience of PALBERT and of PABEE
-    "PALBERT's --patience 5 is --set stop_after=5; PABEE's --patience 3,4 needs no option: the table exit_settings has "
-    "the score at each patience, and --set patience=3 sets that of the model"
+    "PALBERT's --patience 5 is --set stop_after=5; PABEE's --patience 3,4 needs no option: tables/exits.json has the "
+    "score at each patience, and --set patience=3 sets that of the model"
 )
 NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, BERxiT or lmtuners -> field here
     "accumulate_grad_batches": "gradient_accumulation",

@@ -7,7 +7,7 @@ import pytest
 from helpers.made_studies import record, rows_in, store_predictions, write_study
 from helpers.swept_studies import swept_study
 
-from analysis.layouts.cost_tables import exit_rules_table, exit_settings_table, exits_table
+from analysis.layouts.cost_tables import RULES, exits_table
 from analysis.layouts.evidence import gather
 from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.exits import Sweep, read_exits
@@ -122,19 +122,23 @@ N, LAYERS = 40_000, 3
 
 def test_every_exit_setting_has_its_score_layers_and_speed_up(tmp_path):
     evidence = gather([load_study(swept_study(tmp_path / "made", ["albert", "pabee"], ["rte"]))])
-    table = exit_settings_table(evidence)
-    lines = {line.label: {name: entry.text for name, entry in line.entries.items()} for line in table.lines}
+    settings = exits_table(evidence).sidecar["settings"]
     sweep = evidence.exits["pabee", "rte"].sweeps[0]
     number = sweep.settings.tolist().index(3.0)
     layers = float(np.median(sweep.mean_layers[:, number]))
     coins = evidence.score_coins(("pabee", "rte"), sweep.mean_layers[None, :, number])
-    assert lines["pabee/rte, patience 3"] == {
-        "score": f"{100 * np.median(sweep.scores[:, number]):.1f}",
-        "coin": f"{100 * np.median(coins):.1f}",
-        "mean_layers": f"{layers:.2f}",
-        "speed_up": f"{12 / layers:.2f}",
+    (found,) = [own for own in settings if own["row"] == "pabee" and own["patience"] == 3]
+    assert found == {
+        "row": "pabee",
+        "task": "rte",
+        "rule": "patience",
+        "patience": 3,
+        "score": pytest.approx(100 * np.median(sweep.scores[:, number])),
+        "coin": pytest.approx(100 * np.median(coins)),
+        "mean_layers": pytest.approx(layers),
+        "speed_up": pytest.approx(12 / layers),
     }
-    assert not [label for label in lines if label.startswith("albert")]  # it has one exit, the last layer
+    assert {own["row"] for own in settings} == {"pabee"}  # albert has one exit, the last layer
 
 
 @pytest.fixture(scope="module")
@@ -160,19 +164,23 @@ def test_every_rule_is_read_from_the_outputs_of_all_seeds(evidence):
 
 
 def test_rules_have_gains_near_three_layer_shares(evidence):
-    table = exit_rules_table(evidence)
-    lines = {line.label: line.entries for line in table.lines}
+    table = exits_table(evidence)
+    (block,) = (block for block in table.blocks if block.title == RULES)
+    lines = {line.label: line.entries for line in block.lines}
     stored = read_cell_predictions(evidence.cells_by_place["pabee", "rte"])
     (gain,) = measure_gains(stored, [apply_setting(FixedLayer(6), stored)])
-    entry = lines["pabee/rte, fixed"]["at_50"]
-    assert entry.text.endswith(" at 6.0") and entry.numbers["_setting"] == "6"
-    assert [entry.values[name] for name in ("", "_low", "_high")] == pytest.approx(
-        [100 * gain.mean, 100 * gain.interval.low, 100 * gain.interval.high]
+    entries = lines["pabee/rte, fixed"]
+    assert entries["mean_layers"].text == "6.00" and entries["gain"].numbers["_setting"] == "6"
+    expected = [100 * gain.mean, 100 * gain.interval.low, 100 * gain.interval.high]
+    assert [entries["gain"].values[name] for name in ("", "_low", "_high")] == pytest.approx(expected)
+    assert len(block.lines) == 7 + 2 + 8 + 2 and any("STS-B: the labels are scores" in note for note in table.notes)
+    rules = {(one["row"], one["task"], one["rule"]): one for one in table.sidecar["rules"]}
+    beem, fixed = rules["pabee", "rte", "beem"], rules["pabee", "rte", "fixed"]
+    assert len(beem["settings"]) == 11 and np.shape(beem["scores"]) == (5, 11)
+    assert fixed["at_50"] == dict(
+        zip(("gain", "low", "high", "layers", "setting"), (*map(pytest.approx, expected), 6, 6), strict=True)
     )
-    assert lines["pabee/rte, fixed"]["at_25"].numbers["_layers"] == "3.0"
-    assert len(table.lines) == 7 + 2 + 8 + 2 and "STS-B: the labels are scores" in table.notes[0]
-    rows = [one for one in table.sidecar["rules"] if (one["row"], one["task"], one["rule"]) == ("pabee", "rte", "beem")]
-    assert len(rows[0]["settings"]) == 11 and np.shape(rows[0]["scores"]) == (5, 11)
+    assert fixed["at_25"]["layers"] == 3
 
 
 def test_exits_table_has_six_columns_and_four_sentences(evidence):
@@ -195,7 +203,8 @@ def test_rule_of_an_included_method_joins_sweeps_fronts_and_tables(tmp_path):
     assert [sweep.rule for sweep in made.exits["pabee", "rte"].sweeps] == ["margin"]
     assert [sweep.rule for sweep in made.rules["pabee", "rte"]][:3] == ["margin", "fixed", "patience"]
     assert ("pabee", "rte") not in made.curves  # whose answers only that method knows
-    margin = next(line for line in exit_rules_table(made).lines if line.label == "pabee/rte, margin")
+    table = exits_table(made)
+    margin = next(line for line in table.blocks[0].lines if line.label == "pabee/rte, margin")
     assert {entry.text for entry in margin.entries.values()} == {"–"}
     assert ("pabee", "rte") in made.gains  # its own answers are stored
-    assert "pabee/rte, patience 3" in [line.label for line in exit_settings_table(made).lines]
+    assert ("pabee", 3.0) in [(own["row"], own["patience"]) for own in table.sidecar["settings"]]

@@ -254,7 +254,7 @@ def test_gains_of_epochs_chosen_on_the_same_rows_are_named(tmp_path, select, is_
     edit_records(folder, lambda rows: [row["config"].update(select=select) for row in rows])
     notes = exits_table(gather([load_study(folder)])).notes
     named = "gains of palbert are too high: on these rows, their epochs were chosen by the score with exits"
-    assert notes == [named] * is_named
+    assert [note for note in notes if note.startswith("gains")] == [named] * is_named
 
 
 def test_gain_needs_two_seeds_of_two_layers_on_the_same_examples():

@@ -1,4 +1,4 @@
-"""The table of exits that are shown to be safe: pytest tests/analysis/test_guarantees.py"""
+"""The exits in the table `exits` that are shown to be safe: pytest tests/analysis/test_guarantees.py"""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from helpers.made_studies import arm, edit_records, write_study
 from helpers.swept_studies import swept_study
 from scipy.stats import binom
 
-from analysis.layouts.cost_tables import guarantees_table
+from analysis.layouts.cost_tables import CHOSEN_ON_DEV, SAFE, exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions
 
@@ -20,34 +21,44 @@ def evidence(tmp_path_factory):
     return gather([load_study(swept_study(folder, ["albert", "palbert", "pabee"], ["rte", "stsb"], examples=277))])
 
 
-def test_classifiers_with_exit_settings_have_a_line_for_each_rule(evidence):
-    table = guarantees_table(evidence)
-    assert [line.label for line in table.lines] == ["palbert/rte, threshold", "pabee/rte, patience"]
-    assert table.unit.startswith("layers; last_layer: points") and "by itself with 95 % confidence" in table.caption
+def safe_lines(table: Table) -> list[Line]:
+    """The lines of the block of guarantees."""
+    return next(block.lines for block in table.blocks if block.title == SAFE)
+
+
+def test_classifiers_with_exit_settings_have_a_guarantee_for_each_rule(evidence):
+    table = exits_table(evidence)
+    places = [tuple(own[name] for name in ("row", "task", "rule")) for own in table.sidecar["guarantees"]]
+    assert places == [("palbert", "rte", "threshold"), ("pabee", "rte", "patience")]
+    rules = ("palbert/rte, threshold", "pabee/rte, patience")
+    assert [line.label for line in safe_lines(table)] == [f"{rule}, {risk} %" for rule in rules for risk in (1, 2, 5)]
 
 
 def test_nothing_is_shown_safe_at_one_percent_by_277_examples(evidence):
-    for line in guarantees_table(evidence).lines:
-        assert line.entries["confident_1"].text == "none / none"
-        assert line.entries["confident_1"].numbers == {"_with_labels": "12.00", "_without": "12.00"}
-        assert "none" not in line.entries["confident_5"].text
+    for own in exits_table(evidence).sidecar["guarantees"]:
+        assert own["lost_1_percent"] == {"with_labels": 12.0, "without": 12.0}
+        assert own["lost_5_percent"]["with_labels"] < 12.0
+
+
+def test_risk_that_no_exit_keeps_is_none_in_the_table(tmp_path):
+    few = gather([load_study(swept_study(tmp_path / "s", ["pabee"], ["rte"], examples=100))])
+    one, two, five = (line.entries["mean_layers"] for line in safe_lines(exits_table(few)))
+    assert (one.text, one.numbers, two.text) == ("none", {"": "12.00"}, "none")
+    assert five.text == "none" or float(five.text) < 12
 
 
 def test_the_score_of_the_last_layer_stands_beside_each_guarantee(evidence):
-    table = guarantees_table(evidence)
-    assert next(iter(table.shown.values())) == "last layer" and "few right answers has few to lose" in table.caption
-    for line, method in zip(table.lines, ("palbert", "pabee"), strict=True):
-        stored = read_cell_predictions(evidence.cells_by_place[method, "rte"])
-        scores = [100 * np.mean(own.layer_answers[-1] == own.labels) for own in stored]
-        assert line.entries["last_layer"].text == f"{np.median(scores):.1f}"
+    for own in exits_table(evidence).sidecar["guarantees"]:
+        stored = read_cell_predictions(evidence.cells_by_place[own["row"], "rte"])
+        scores = [100 * np.mean(each.layer_answers[-1] == each.labels) for each in stored]
+        assert own["last_layer"] == pytest.approx(np.median(scores))
 
 
 def test_epochs_chosen_on_dev_weaken_guarantees(evidence, tmp_path):
-    (note,) = guarantees_table(evidence).notes
-    assert note.startswith("each model's epoch was chosen on the same dev set")
+    assert [note for note in exits_table(evidence).notes if CHOSEN_ON_DEV in note]
     last = swept_study(tmp_path / "s", ["pabee"], ["rte"], examples=277)
     edit_records(last, lambda rows: [row["config"].update(select="last") for row in rows])
-    assert guarantees_table(gather([load_study(last)])).notes == []
+    assert not [note for note in exits_table(gather([load_study(last)])).notes if CHOSEN_ON_DEV in note]
 
 
 def test_layers_are_the_median_over_seeds_of_the_boldest_safe_patience(evidence):
@@ -65,9 +76,12 @@ def test_layers_are_the_median_over_seeds_of_the_boldest_safe_patience(evidence)
                 break
             found = float(np.mean(run))
         layers.append(found)
-    line = next(line for line in guarantees_table(evidence).lines if line.label.startswith("pabee"))
-    assert line.entries["confident_5"].numbers["_with_labels"] == f"{np.median(layers):.2f}"
+    own = next(own for own in exits_table(evidence).sidecar["guarantees"] if own["row"] == "pabee")
+    assert own["lost_5_percent"]["with_labels"] == pytest.approx(np.median(layers))
+    line = next(line for line in safe_lines(exits_table(evidence)) if line.label == "pabee/rte, patience, 5 %")
+    assert line.entries["mean_layers"].text == f"{np.median(layers):.2f}"
 
 
 def test_predictions_without_outputs_of_layers_promise_nothing(tmp_path):
-    assert guarantees_table(gather([load_study(write_study(tmp_path, arm("pabee", "rte", [0.7] * 5)))])) is None
+    table = exits_table(gather([load_study(write_study(tmp_path, arm("pabee", "rte", [0.7] * 5)))]))
+    assert table.sidecar["guarantees"] == table.sidecar["rules"] == table.blocks == []

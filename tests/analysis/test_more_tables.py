@@ -133,7 +133,6 @@ def test_exits_have_a_gain_and_the_tested_difference(swept):
         ("dev", "points"),
         ("exits", "points"),  # layers and megaflops have their unit in the column's name
         ("published", "points; speed_up: ratio"),
-        ("exit_settings", "points; speed_up: ratio"),
         ("comparisons", "points; p_value, adjusted_p_value: probability"),
     ],
 )

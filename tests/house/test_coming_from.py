@@ -144,10 +144,7 @@ def test_the_tables_name_options_and_fields_that_exist() -> None:
     code = re.findall(r"`([^`]+)`", here)
     assert {word for text in code for word in text.split() if word.startswith("--")} <= flags
     named = {word.partition("=")[0].removeprefix("--set ") for word in code if "_" in word and "/" not in word}
-    assert (
-        named - {"CUDA_VISIBLE_DEVICES", "HF_HOME", "exit_rules", "exit_settings", "linear_cat", "linear_diff"}
-        <= fields
-    )
+    assert named - {"CUDA_VISIBLE_DEVICES", "HF_HOME", "linear_cat", "linear_diff"} <= fields
 
 
 # The options of each repository. READMEs and scripts at the commits that the methods' files name; of `transformers`,

@@ -150,7 +150,7 @@ def test_patience_of_palbert_and_of_pabee_are_told_apart(command):
     module = importlib.import_module(f"study.{command}")
     with pytest.raises(ValueError, match="unrecognized arguments: --patience 3,4; here, ") as error:
         module.main.parser().options([*(["pabee", "--task", "rte"] * (command == "try")), "--patience", "3,4"])
-    assert "--set stop_after=5;" in str(error.value) and "the table exit_settings" in str(error.value)
+    assert "--set stop_after=5;" in str(error.value) and "tables/exits.json" in str(error.value)
 
 
 @pytest.mark.parametrize(
