@@ -150,8 +150,9 @@ def measure(
     details = [way for first in firsts for way in _list_details(first)] if 1 in batch_sizes else []
     clock = choose_clock(_device(contestants[0].model))
     with _undisturbed():
+        blocks.run(0, ways + details, clock)  # warms up, which takes longer than another time
         began = time.monotonic()
-        blocks.run(0, ways + details, clock)  # warms up; its times are thrown away
+        blocks.run(0, ways + details, clock)  # for the speed; the times of both are thrown away
         block_seconds = time.monotonic() - began
         _forget(ways + details)
         number = int((deadline - time.monotonic()) / (FEWEST_ROUNDS * block_seconds))

@@ -81,7 +81,7 @@ def test_models_take_turns_block_by_block(contestants, small, monkeypatch):
     own = [key for key, kind in calls if kind == "own"]
     block = 1 + 5  # one answer before it is not timed
     blocks = [own[start : start + 3 * block] for start in range(0, len(own), 3 * block)]
-    assert len(blocks) == 1 + 3 * 2  # the warm-up, and two in each of three rounds
+    assert len(blocks) == 2 + 3 * 2  # two to warm up, and two in each of three rounds
     assert all(each.count(key) == block for each in blocks for key in ("albert-1", "pabee-1", "pabee-2"))
 
 
