@@ -101,7 +101,7 @@ def test_an_epoch_that_is_given_up_begins_again_and_nothing_differs(tmp_path, mo
     for _ in range(epoch - 1):
         next_message(cut)
     before = torch.get_rng_state()
-    told = [next(cut) for _ in range(3)]
+    told = [next(cut).steps for _ in range(3)]
     assert [steps.done for steps in told] == [1, 2, 3] and told[0].of > 3
     cut.close()
     assert torch.equal(torch.get_rng_state(), before)
