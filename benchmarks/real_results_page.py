@@ -18,10 +18,11 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from msgspec import UNSET
 
 from analysis.layouts.answer import summary_table
@@ -36,9 +37,9 @@ from analysis.report import registration
 from analysis.statistics.budgets import Chosen, evaluate_on_halves
 from analysis.statistics.comparisons import Comparison, compare
 from analysis.statistics.costs import format_time, time_unit
-from analysis.statistics.exit_settings import list_own_settings
-from analysis.statistics.gains import Gain
-from analysis.statistics.samples import PLAIN_METHOD, Place, resample
+from analysis.statistics.exit_settings import ExitSetting, list_own_settings
+from analysis.statistics.gains import Gain, can_measure, measure_gains
+from analysis.statistics.samples import PLAIN_METHOD, Place, Sample, resample
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
@@ -66,29 +67,34 @@ TITLES = {OURS: "PALBERT", THEIRS: "PonderNet"}
 BUDGET = 4  # mean layers of six, within which the claim is made again
 CUT = 3  # layer at which both rows of the claim are also cut
 GATE = 0.9  # of the layers; a row that runs more says nothing about exits, as registered
+NEAR = 0.001  # 0.1 points: an interval that ends so near to 0 excludes it by chance of the halves
 NO_SETTING = "no setting fits"
 
 COMMANDS_MEAN = (
     "Each command repeats its study with the code of the study's commit. Later code trains PABEE on BERT with a "
-    "dropout of 0.1; to repeat PABEE's trials with it, add `--set pabee:hidden_dropout=0`."
+    "dropout of 0.1; to repeat PABEE's trials with it, add `--set pabee:hidden_dropout=0`. "
+    "Digests of journals leave out the last line, which ends a launch."
 )
 VERDICT_MEANS = (
     "Differences are between mean scores, in points. The paper's come from its table 2: medians of five seeds with "
     "ALBERT-base. The test is a t-test over seeds and dev examples; Holm's method corrects its p-value for all pairs "
-    "with PALBERT. *Confirmed*: the difference has the paper's sign, and the corrected p-value is below 5 %. "
+    "with PALBERT. *Confirmed*: the corrected p-value is below 5 %, the difference has the paper's sign, and the "
+    "paper's value lies in the interval. *Same sign*: the same, but the paper's value lies outside. "
     "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found; about the difference in "
     "parentheses would have been found four times in five. *Not learned*: one of the two methods is not shown to score "
-    "better than a constant answer. *Not about exits*: PALBERT or PonderNet runs more than nine tenths of its layers, "
-    "so the row compares models and not their exits. The plans fixed the meaning of *not learned* and *not about "
-    "exits* before their first trial; the registered commits fixed the test and the correction. The gain of exits "
-    "and the cut at one layer were defined after the results were known."
+    "better than a constant answer, in the trials or at the setting of the row. *Not about exits*: the row compares "
+    "models and not their exits, because PALBERT or PonderNet runs more than nine tenths of its layers, or because "
+    "the exits of the method that leads have no gain above 0. The plans fixed *not learned* and the nine tenths before "
+    "their first trial; the registered commits fixed the test and the correction. *Same sign*, the gain of exits "
+    "with its part in verdicts, and the cut at one layer were defined after the results were known."
 )
 CONFIGURATIONS = "Each verdict is about the configurations that one search per method chose. "
 BUDGET_MEANS = (
     f"{CONFIGURATIONS}The plan also registered the comparison at equal layers, but not how the layers are saved. "
-    f"*Within {BUDGET} layers*: each method answers under the setting of its own exit rule that scores best within "
-    f"{BUDGET} mean layers. One half of dev chooses the setting, and the other half measures it; then the halves swap "
-    "roles."
+    f"*Within {BUDGET} layers*: each method answers under the setting that scores best within {BUDGET} mean layers. "
+    "One half of dev chooses the setting, and the other half measures it; then the halves swap roles. PALBERT's "
+    "settings are its thresholds q. PonderNet's own rule is a random draw without a setting, so it has this draw, or "
+    "PALBERT's thresholds on PonderNet's models. Chosen: {chosen}."
 )
 QUESTION, EARLY_QUESTION = "## Is PALBERT better than PonderNet?", "## And if both are selected for early exits?"
 SELECTED_BY_LAYERS_MEANS = (
@@ -289,15 +295,23 @@ def claims(evidence: Evidence) -> Iterator[str]:
     ]
     tasks = dict.fromkeys(task for row in evidence.rows for task in row.cells)
     chosen = {} if is_selected_by_layers(evidence) else chosen_within(evidence, BUDGET)
-    within = compare_chosen(evidence, chosen)
+    samples = sample_chosen(chosen)
+    within = compare(samples, evidence.baseline, are_comparable=evidence.are_comparable, looks=len(evidence.looks))
+    unlearned = {*evidence.not_above_constant, *(place for place, one in samples.items() if not has_learned(one))}
+    gains = measure_chosen(evidence, chosen)
     for task in tasks:
-        lines.append(claim_line(evidence, task, evidence.comparisons))
+        lines.append(
+            claim_line(evidence, task, evidence.comparisons, evidence.gains, unlearned=[*evidence.not_above_constant])
+        )
         if not is_selected_by_layers(evidence):
             fits = all(chosen.get((label, task), True) for label in (OURS, THEIRS))
             way, missing = f", within {BUDGET} layers", "not tested" if fits else NO_SETTING
-            lines.append(claim_line(evidence, task, within, way=way, missing=missing))
+            lines.append(claim_line(evidence, task, within, gains, unlearned=unlearned, way=way, missing=missing))
     yield "\n".join(lines)
-    yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers(evidence) else BUDGET_MEANS
+    if is_selected_by_layers(evidence):
+        yield SELECTED_BY_LAYERS_MEANS
+    else:
+        yield BUDGET_MEANS.format(chosen="; ".join(chosen_in_words(chosen)))
 
 
 def facts(evidence: Evidence) -> Iterator[str]:
@@ -311,21 +325,35 @@ def facts(evidence: Evidence) -> Iterator[str]:
 
 
 def exits_in_words(evidence: Evidence) -> Iterator[str]:
-    """Answer whether the exits of any method beat a coin toss between two fixed layers, and name those that lose."""
-    gains = {place: gain for place, gain in evidence.gains.items() if evidence.exits[place].is_early}
-    if not gains:
-        return
-    above, below = (
-        [describe_gain(place, gain) for place, gain in gains.items() if excludes(gain)]
-        for excludes in (lambda gain: gain.interval.low > 0, lambda gain: gain.interval.high < 0)
-    )
-    answer = f"**Exits that beat a fixed cut: {'; '.join(above)}.**"
-    if not above:
-        answer = (
-            "**No method's exits were shown to beat a fixed cut**: at the tuned settings, no gain over a coin toss "
-            "between two fixed layers of the same models has an interval above 0."
+    """Answer whether the exits of any method beat a coin toss between two fixed layers, and name those that lose.
+
+    Models that all exit at one layer have no exits to judge, and are named apart.
+    """
+    gains = {place: gain for place, gain in evidence.gains.items() if gain.only_layer is None}
+    above = [describe_gain(place, gain) for place, gain in gains.items() if gain.is_shown]
+    below = {place: gain for place, gain in gains.items() if gain.interval.high < 0}
+    parts = [f"**Exits that beat a fixed cut: {'; '.join(above)}.**"] if above else []
+    if gains and not above:
+        parts.append(
+            "**No exits were shown to beat a fixed cut**: under each method's own rule, at the setting with "
+            "which the trials ran, no gain over a coin toss between "
+            "two fixed layers of the same models has an interval above 0."
         )
-    yield " ".join([answer, *[f"The coin beats {'; '.join(below)}."] * bool(below)])
+    if below:
+        parts.append(f"The coin beats {'; '.join(describe_gain(place, gain) for place, gain in below.items())}.")
+    if near := [place_in_words(place) for place, gain in below.items() if -gain.interval.high < NEAR]:
+        parts.append(f"For {joined(near)}, this depends on the random halves of dev.")
+    for place, gain in evidence.gains.items():
+        if gain.only_layer is not None:
+            is_last = gain.only_layer == evidence.exits[place].num_layers
+            where = "run all layers" if is_last else f"leave at layer {gain.only_layer}"
+            parts.append(f"All examples of {place_in_words(place)} {where}, so there are no exits to judge.")
+    if parts:
+        yield " ".join(parts)
+
+
+def place_in_words(place: Place) -> str:
+    return f"{place[0]} on {TASKS[place[1]].title}"
 
 
 def weak_models_in_words(evidence: Evidence) -> Iterator[str]:
@@ -357,8 +385,12 @@ def cut_in_words(evidence: Evidence) -> Iterator[str]:
         for one in found
         if one.family == "baseline" and one.holds
     ]
+    constant = [place for place, seeds in cut.items() if all(len(np.unique(one.answers)) == 1 for one in seeds)]
     if leads:
-        yield f"**Cut at layer {CUT}, {joined(leads)}.**"
+        models = joined([place_in_words(place) for place in constant])
+        yield f"**Cut at layer {CUT}, {joined(leads)}.**" + (
+            f" There, all models of {models} give one answer to all examples." * bool(constant)
+        )
 
 
 def format_lead(one: Comparison) -> str:
@@ -369,7 +401,7 @@ def format_lead(one: Comparison) -> str:
 
 def describe_gain(place: Place, gain: Gain) -> str:
     low, high = (DIFFERENCE.text(end) for end in (gain.interval.low, gain.interval.high))
-    return f"{place[0]} on {TASKS[place[1]].title}, gain {DIFFERENCE.text(gain.mean)} (95 % CI {low} to {high})"
+    return f"{place_in_words(place)}, gain {DIFFERENCE.text(gain.mean)} (95 % CI {low} to {high})"
 
 
 def chosen_within(evidence: Evidence, most_layers: float) -> dict[Place, Chosen | None]:
@@ -382,18 +414,51 @@ def chosen_within(evidence: Evidence, most_layers: float) -> dict[Place, Chosen 
     }
 
 
-def compare_chosen(evidence: Evidence, chosen: Mapping[Place, Chosen | None]) -> list[Comparison]:
-    """Compare both rows of the claim under the chosen exit settings."""
-    scored = resample({place: own.answers for place, own in chosen.items() if own and len(own.answers) > 1})
-    return compare(scored, evidence.baseline, are_comparable=evidence.are_comparable, looks=len(evidence.looks))
+def chosen_in_words(chosen: Mapping[Place, Chosen | None]) -> Iterator[str]:
+    """Name the setting that each half of dev chose: `palbert on SST-2: threshold 0.3`."""
+    for place, own in chosen.items():
+        if own is not None:
+            yield f"{place_in_words(place)}: {' and '.join(dict.fromkeys(own.names))}"
+
+
+def sample_chosen(chosen: Mapping[Place, Chosen | None]) -> dict[Place, Sample]:
+    """Resample both rows of the claim under the chosen exit settings."""
+    return resample({place: own.answers for place, own in chosen.items() if own and len(own.answers) > 1})
+
+
+def has_learned(sample: Sample) -> bool:
+    """Whether a row is shown to score above a constant answer; regressions have no such answer."""
+    return sample.constant is None or sample.is_above_constant
+
+
+def measure_chosen(evidence: Evidence, chosen: Mapping[Place, Chosen | None]) -> dict[Place, Gain]:
+    """Measure the gains of the chosen exit settings."""
+    gains = {}
+    for place, own in chosen.items():
+        stored = read_cell_predictions(evidence.cells_by_place[place].with_dropped)
+        if own is not None and can_measure(stored):
+            answers = tuple(one.answers for one in own.answers)
+            (gains[place],) = measure_gains(stored, [ExitSetting("chosen", answers, tuple(own.exit_layers))])
+    return gains
 
 
 def claim_line(
-    evidence: Evidence, task: str, comparisons: list[Comparison], *, way: str = "", missing: str = "not tested"
+    evidence: Evidence,
+    task: str,
+    comparisons: list[Comparison],
+    gains: Mapping[Place, Gain],
+    *,
+    unlearned: Collection[Place],
+    way: str = "",
+    missing: str = "not tested",
 ) -> str:
     """A line of the table of claims: the difference of mean scores, PALBERT's minus PonderNet's.
 
     Without a comparison, the verdict is `missing`.
+
+    Args:
+        gains: of the exits with which the rows are compared.
+        unlearned: rows that are not shown above a constant answer with these exits.
     """
     claimed = published_difference(task)
     paper = "" if claimed is None or way else Style(signed=True).text(claimed)
@@ -406,11 +471,15 @@ def claim_line(
     low, high = sorted((sign * found.test.low, sign * found.test.high))
     gap = " to ".join(DIFFERENCE.text(end) for end in (low, high))
     places = [(label, task) for label in (OURS, THEIRS)]
-    if any(place in evidence.not_above_constant for place in places):
+    if any(place in unlearned for place in places):
         word = "not learned"
     else:
         gated = not way and any(runs_nearly_all(evidence, place) for place in places)
-        word = verdict(found, difference, claimed) + ", not about exits" * gated
+        gain = gains.get(places[0] if difference > 0 else places[1])  # of the method that leads
+        has_gain = gain is not None and gain.is_shown
+        in_interval = claimed is None or 100 * low <= claimed <= 100 * high
+        word = verdict(found, difference, claimed, in_interval=in_interval or bool(way))
+        word += ", not about exits" * (gated or (found.holds and not has_gain))
     if found.missed_difference is not None and word.startswith("undecided"):
         word += f" ({format_detectable(found.missed_difference) or 'nothing could have been found'})"
     cells = (f"{DIFFERENCE.text(difference)} ({gap})", p_text(found.adjusted_p_value), word)
@@ -423,11 +492,17 @@ def runs_nearly_all(evidence: Evidence, place: Place) -> bool:
     return exits is not None and bool(exits.mean_layers.mean() > GATE * exits.num_layers)
 
 
-def verdict(found: Comparison, difference: float, claimed: float | None) -> str:
-    """Whether the difference has the sign that the paper's has; a claim that it prints no number for is "above"."""
+def verdict(found: Comparison, difference: float, claimed: float | None, *, in_interval: bool) -> str:
+    """Whether the difference has the sign that the paper's has; a claim that it prints no number for is "above".
+
+    Args:
+        in_interval: whether the paper's difference lies in the interval of ours, or the paper has none.
+    """
     if not found.holds:
         return "undecided"
-    return "confirmed" if difference * (claimed or 1) > 0 else "contradicted"
+    if difference * (claimed or 1) < 0:
+        return "contradicted"
+    return "confirmed" if in_interval else "same sign"
 
 
 def published_difference(task: str) -> float | None:
@@ -459,7 +534,7 @@ def study_in_words(study: Study) -> str:
         f"- protocol {study.protocol_hash}, commit {(file.git_commit or 'unknown')[:12]}, code {file.code_digest}",
         f"- versions: {', '.join(f'{name} {version}' for name, version in file.versions.items())}",
         f"- {registration(study)}",
-        f"- SHA-256 of the journal: {study.journal.describe()}",
+        f"- SHA-256 of the journal's first {study.journal.lines} lines: {study.journal.sha256}",
     ]
     return f"### {study.name}\n\n```\n{command_in_words(file.command)}\n```\n\n" + "\n".join(lines)
 

@@ -18,6 +18,7 @@ from analysis.layouts.cost_tables import (
     POINTS_LOST,
     WITHIN,
     describe_gain,
+    explain_drawn_exits,
 )
 from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
 from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
@@ -139,8 +140,9 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
-            f"{WITHIN.capitalize()}: the fewest mean layers at which the method's own exit rule loses at "
-            f"most {POINTS_LOST} against {references} ({NO_SETTING}: no setting does)."
+            f"{WITHIN.capitalize()}: the fewest mean layers at which the method's own exit rule"
+            f"{explain_drawn_exits(evidence)} loses at most {POINTS_LOST} against {references}, as the mean over both "
+            f"halves of dev, each under the other's choice ({NO_SETTING}: no setting does)."
         )
     made = evidence.trusted_times
     if made is not None and "time_ratio" in shown:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.layouts.evidence import Evidence, format_test, make_table
-from analysis.layouts.notes import difficulty_notes
+from analysis.layouts.notes import difficulty_notes, draws_exits
 from analysis.layouts.table import (
     DIFFERENCE,
     ESTIMATE,
@@ -116,8 +116,8 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
             f'"{WITHIN.capitalize()}" has the fewest mean layers that lose at most {POINTS_LOST} against {references}, '
-            "under the arm's own exit rule / any exit rule, with the difference; one half of dev chooses the setting, "
-            "and the other half measures it."
+            f"under the arm's own exit rule{explain_drawn_exits(evidence)} / any exit rule, with the difference; one "
+            "half of dev chooses the setting, the other half measures it, and the numbers are means over both halves."
         )
     if "megaflops" in shown:
         yield '"MFLOPs" is a mean over dev texts without padding.'
@@ -129,6 +129,16 @@ def _warn_of_guarantees(evidence: Evidence, guarantees: Iterable[Place]) -> list
     """Note that guarantees are weaker if the epochs were chosen on the same dev set."""
     chosen = any(is_epoch_chosen_on_dev(evidence.cells_by_place[place]) for place in guarantees)
     return [CHOSEN_ON_DEV] * chosen
+
+
+def explain_drawn_exits(evidence: Evidence) -> str:
+    """Explain in parentheses what the own exit settings of methods with random exits are; "" if none has such exits."""
+    names = list(
+        dict.fromkeys(row for row, task in evidence.savings if draws_exits(evidence.cells_by_place[row, task]))
+    )
+    if not names:
+        return ""
+    return f" (for {joined(names)}, which draws exits at random: PALBERT's threshold)"
 
 
 def _warn_of_gains(evidence: Evidence) -> list[str]:
@@ -186,10 +196,17 @@ def describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
 
 
 def describe_gain(evidence: Evidence, place: Place) -> Entry | None:
-    """Format the gain of a cell's exits, as a gap if it is unknown; None if the models have no early exits."""
-    if place in evidence.gains:
-        return format_gain(evidence.gains[place])
-    exits = evidence.exits.get(place)
+    """Format the gain of a cell's exits, in words if all examples exit at one layer, so that none is chosen.
+
+    The entry is a gap if the gain is unknown. Return None if the models have no early exits.
+    """
+    exits, gain = evidence.exits.get(place), evidence.gains.get(place)
+    if exits and gain:
+        entry = format_gain(gain)
+        if gain.only_layer is None:
+            return entry
+        is_last = gain.only_layer == exits.num_layers
+        return replace(entry, text="runs all layers" if is_last else f"all at layer {gain.only_layer}")
     return Entry() if exits and exits.is_early else None
 
 

@@ -50,6 +50,7 @@ SELECTION = {
 }
 NOT_CHOSEN = f"nothing was chosen by scores: each number is from {LAST_EPOCH}"
 _LAYERS = Style(signed=True)  # of a difference
+_SPREAD_OF_DRAWS = "sample_std"  # metric of models with random exits: over draws; 0 if there is one draw
 MOST_VALUES_OF_ARMS = 5  # most settings of single arms that a note prints; a plan of winners has many
 
 
@@ -176,16 +177,22 @@ def sampled_exit_notes(rows: list[Row]) -> list[str]:
     return [f"{label} {head} {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 
+def draws_exits(cell: Cell) -> bool:
+    """Check whether the models of a cell draw exit layers at random."""
+    return any(_SPREAD_OF_DRAWS in record.metrics for record in cell.records)
+
+
 def _spread_of_draws(cell: Cell) -> str:
     """Format two standard deviations of the score: over draws of exit layers, and over seeds.
 
-    The first is the root mean square over the models. If numbers are missing, return an empty text.
+    The first is the root mean square over the models, or "-" if each drew once. If numbers are missing, return an empty
+    text.
     """
-    deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
+    deviations = [record.metrics[_SPREAD_OF_DRAWS] for record in cell.records if _SPREAD_OF_DRAWS in record.metrics]
     if len(deviations) < max(2, len(cell.records)):
         return ""
     within, over = np.sqrt(np.mean(np.square(deviations))), np.std(cell.scores, ddof=1)
-    return f"{TASKS[cell.task].title} {POINTS.text(float(within))} / {POINTS.text(float(over))}"
+    return f"{TASKS[cell.task].title} {POINTS.text(float(within)) if within else '-'} / {POINTS.text(float(over))}"
 
 
 def full_run_notes(full_runs: Mapping[Place, FullRun]) -> list[str]:

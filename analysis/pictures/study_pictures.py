@@ -190,10 +190,11 @@ class Curve:
     highest: np.ndarray  # (settings,)
 
     @property
-    def ends(self) -> str:
-        """Text with the score and the mean layers at both ends of the curve."""
-        start = f"{self.median[0]:.1f} at {self.layers[0]:.1f} layers"
-        return f"from {start} to {self.median[-1]:.1f} at {self.layers[-1]:.1f}"
+    def extremes(self) -> str:
+        """Text with the lowest and the highest median score, each with its mean layers."""
+        low, high = int(self.median.argmin()), int(self.median.argmax())
+        start = f"{self.median[low]:.1f} at {self.layers[low]:.1f} layers"
+        return f"from {start} to {self.median[high]:.1f} at {self.layers[high]:.1f}"
 
 
 def compute_curve(sweep: Sweep) -> Curve:
@@ -264,7 +265,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     trends: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), (layers, score) in marks.items():
         trends[task].append(f"{label} is marked at {score:.1f}, {layers:.1f} layers")
-        trends[task] += [f"its exit settings range {curve.ends}" for curve in curves[label, task]]
+        trends[task] += [f"its medians range {curve.extremes}" for curve in curves[label, task]]
     return lay_out("score-against-layers", "Score against layers run", caption, trends, figure, tips)
 
 
@@ -289,7 +290,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
             name, curve = _name_rule(sweep), compute_curve(sweep)
             # Pale, because most of the seven bands overlap.
             tips += _draw_curve(axes, styles[name], name, curve, opacity=0.06)
-            trends[task].append(f"{label}, {name}: {curve.ends}")
+            trends[task].append(f"{label}, {name}: {curve.extremes}")
         _limit_axes(axes, lowest_mark=100 * float(np.median(evidence.exits[label, task].scores)))
     share_x(panels.values())
     add_legend(figure, styles)

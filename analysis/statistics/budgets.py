@@ -27,7 +27,12 @@ class Chosen:
 
     names: tuple[str, str]  # of the setting that each half chose
     answers: list[Answers]  # of every seed's model, on all examples
-    mean_layers: list[float]  # of every seed's model
+    exit_layers: list[np.ndarray]  # of every seed's model, (draws, n), from 1
+
+    @property
+    def mean_layers(self) -> list[float]:
+        """Mean layers per example of every seed's model."""
+        return [float(layers.mean()) for layers in self.exit_layers]
 
     @property
     def scores(self) -> list[float]:
@@ -90,7 +95,7 @@ class SettingsOnHalves:
                 )
                 for seed, one in zip(seeds, self.stored, strict=True)
             ],
-            mean_layers=[float(_join([own.exit_layers[seed] for own in by_half], measured).mean()) for seed in seeds],
+            exit_layers=[_join([own.exit_layers[seed] for own in by_half], measured) for seed in seeds],
         )
 
 

@@ -41,6 +41,12 @@ def apply_setting(rule: ExitRule | None, stored: Sequence[Predictions]) -> ExitS
     return ExitSetting(describe_rule(rule), tuple(answers), tuple(result.exit_layer[None] for result in results))
 
 
+def find_only_layer(setting: ExitSetting) -> int | None:
+    """Find the layer after which all examples of all models exit; None if they exit after several layers."""
+    layers = np.unique(np.concatenate([own.ravel() for own in setting.exit_layers]))
+    return int(layers[0]) if len(layers) == 1 else None
+
+
 def list_own_settings(stored: Sequence[Predictions]) -> list[ExitRule | None]:
     """List the setting of the trials (None) and all swept settings whose exit rule this package defines."""
     return [None, *(rule for rule in stored[0].sweep_rules if rule is not None)]

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.statistics.exit_settings import ExitSetting, apply_setting, halves
+from analysis.statistics.exit_settings import ExitSetting, apply_setting, find_only_layer, halves
 from analysis.statistics.samples import (
     RESAMPLES,
     Metric,
@@ -41,6 +41,8 @@ Pair = tuple[int, int]  # two layers, from 1
 class Gain(Scored):
     """Gain of one exit setting, for each seed's model."""
 
+    only_layer: int | None  # layer after which all examples of all models exit, from 1; None: they exit at several
+
     @property
     def mean(self) -> float:
         """Mean gain over the seeds."""
@@ -50,6 +52,11 @@ class Gain(Scored):
     def interval(self) -> Interval:
         """95 % interval of the mean gain over seeds and dev examples."""
         return mean_interval(self.resampled, self.scores)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the exits are shown to tell easy examples from hard ones; a cut at one layer cannot."""
+        return self.only_layer is None and self.interval.low > 0
 
 
 def read_gain(cell: Cell) -> Gain | None:
@@ -100,7 +107,10 @@ def measure_gains(stored: Sequence[Predictions], settings: Sequence[ExitSetting]
         group = settings[start : start + _SETTINGS_AT_ONCE]
         by_split = [split.measure(group, seed=number) for number, split in enumerate(splits)]
         gains += [*np.moveaxis(np.mean(by_split, axis=0), 1, 0)]  # each is (1 + resamples, seeds)
-    return [Gain(own[0].tolist(), own[1:], stored[0].examples) for own in gains]
+    return [
+        Gain(own[0].tolist(), own[1:], stored[0].examples, find_only_layer(setting))
+        for own, setting in zip(gains, settings, strict=True)
+    ]
 
 
 def score_coins(stored: Sequence[Predictions], mean_layers: np.ndarray) -> np.ndarray:

@@ -41,7 +41,7 @@ def test_first_screen_has_line_per_method_and_task(kept):
     assert list(table.shown) == ["score", "difference", "gain", "fewest_layers"]
     texts = {label: [entry.text for entry in entries.values()] for label, entries in lines_of(kept).items()}
     assert texts["albert/cola"] == ["29.5", "-1.5 (-4.2 to +1.2)"]
-    assert texts["palbert/cola"] == ["30.9", "+0.0 (+0.0 to +0.0)", "5.0 of 6"]
+    assert texts["palbert/cola"] == ["30.9", "runs all layers", "5.0 of 6"]
     assert texts["pondernet/sst2"] == ["79.7", "-6.8 (-8.4 to -5.2)", "-3.6 (-4.0 to -3.1)", "-"]
     assert len(texts) == 8
 

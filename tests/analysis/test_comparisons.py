@@ -23,7 +23,7 @@ from msgspec.structs import replace as structs_replace
 from scipy import stats
 
 from analysis.layouts.certainty_tables import tabulate_comparisons
-from analysis.layouts.notes import comparison_notes, explain_marks, format_detectable
+from analysis.layouts.notes import comparison_notes, explain_marks, format_detectable, sampled_exit_notes
 from analysis.layouts.paper_tables import ON_THESE_ROWS
 from analysis.statistics.comparisons import (
     Comparison,
@@ -164,6 +164,9 @@ def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
     within, over = 100 * np.sqrt(np.mean(np.square(spreads))), 100 * np.std(row.cells["rte"].scores, ddof=1)
     note = "pondernet draws exit layers at random; the standard deviations of its score over draws / over seeds are RTE"
     assert f"{note} {within:.1f} / {over:.1f}" in (tmp_path / "tables" / "dev.md").read_text()
+    for one in row.cells["rte"].records:
+        one.metrics["sample_std"] = 0.0  # of a single draw
+    assert sampled_exit_notes([row]) == [f"{note} - / {over:.1f}"]
 
 
 def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):

@@ -7,6 +7,7 @@ kit has its wheels, which takes a network.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import re
 import shutil
@@ -34,7 +35,8 @@ from analysis.layouts.cost_tables import RULES, exits_table
 from analysis.layouts.evidence import gather
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.pictures.picture import render_image
-from analysis.statistics.comparisons import Comparison
+from analysis.statistics.comparisons import Comparison, compare
+from analysis.statistics.gains import Gain
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions
@@ -53,7 +55,7 @@ from trainables.configuration.schema import to_plain
 pytestmark = pytest.mark.slow
 
 METHODS = ("albert", "palbert", "pondernet", "pabee")
-VERDICTS = ("confirmed", "contradicted", "undecided", "not learned", "not tested")
+VERDICTS = ("confirmed", "same sign", "contradicted", "undecided", "not learned", "not tested")
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good"]
 
@@ -232,7 +234,7 @@ def test_page_is_made_of_verified_records(tmp_path, out):
 
 @pytest.mark.parametrize(
     ("changed", "word"),
-    [({}, "confirmed"), ({"palbert": 0.3}, "not learned")],
+    [({}, "same sign, not about exits"), ({"palbert": 0.3}, "not learned")],
 )
 def test_a_claim_is_decided_only_by_what_has_learned(tmp_path, changed, word):
     scores = {"albert": 0.8, "pabee": 0.8, "pondernet": 0.7, "palbert": 0.8} | changed
@@ -246,7 +248,7 @@ def test_claim_within_layers_uses_best_real_setting(tmp_path):
     evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
     chosen = real_results_page.chosen_within(evidence, 4)
     assert all(np.mean(own.mean_layers) <= 4.1 for own in chosen.values())
-    (found,) = real_results_page.compare_chosen(evidence, chosen)
+    (found,) = compare(real_results_page.sample_chosen(chosen), evidence.baseline)
     means = {label: np.mean(own.scores) for (label, _), own in chosen.items()}
     assert found.test.difference == pytest.approx(means[found.row] - means[found.other])
 
@@ -263,7 +265,11 @@ def test_page_claims_only_reachable_settings():
     """Every setting of PALBERT within four layers scores 0 on CoLA; no gain has an interval above 0."""
     text = real_results_page.page_path("cpu").read_text()
     assert "| PALBERT - PonderNet, within 4 layers | CoLA |  | -11.4 (-16.4 to -6.4) |" in text
-    assert text.count("**No method's exits were shown to beat a fixed cut") == 2  # in both parts
+    assert text.count("**No exits were shown to beat a fixed cut") == 2  # in both parts
+    assert "All examples of palbert on CoLA run all layers, so there are no exits to judge." in text
+    assert "All examples of palbert on CoLA leave at layer 4, so there are no exits to judge." in text
+    assert "For pabee on SST-2, this depends on the random halves of dev" in text
+    assert "There, all models of palbert on CoLA and palbert on SST-2 give one answer to all examples." in text
     assert "The coin beats pondernet on SST-2, gain -3.6" in text
     assert "4 layers on average" not in text
 
@@ -272,7 +278,38 @@ def test_verdict_of_a_row_that_hardly_exits_prints_the_registered_gate():
     """PALBERT runs 6.0 of 6 layers on CoLA, 5.1 on SST-2, and 4.0 in the second plan; the plans allow 5.4."""
     rows = [line for line in real_results_page.page_path("cpu").read_text().splitlines() if "| PALBERT - " in line]
     verdicts = [line.split(" | ")[-1].removesuffix(" |") for line in rows]
-    assert verdicts == ["confirmed, not about exits", "contradicted", "confirmed", "confirmed", "confirmed"]
+    assert verdicts == [
+        "same sign, not about exits",
+        "not learned",  # PALBERT's best setting within four layers gives one answer
+        "same sign, not about exits",
+        "confirmed, not about exits",  # every example leaves at layer 4
+        "same sign, not about exits",
+    ]
+
+
+def test_verdict_is_about_exits_only_with_gain_above_zero(tmp_path):
+    evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
+    (found,) = (one for one in evidence.comparisons if one.task == "rte")
+    test = dataclasses.replace(found.test, difference=0.05, low=0.04, high=0.06)
+    found = dataclasses.replace(found, test=test, adjusted_p_value=0.01, row="palbert", other="pondernet")
+
+    def word(gain: Gain) -> str:
+        gains = {("palbert", "rte"): gain}
+        line = real_results_page.claim_line(evidence, "rte", [found], gains, unlearned=(), way=", within")
+        return line.split(" | ")[-1].removesuffix(" |")
+
+    scores, resampled = [0.05, 0.051], np.full((1_000, 2), 0.05)
+    assert word(Gain(scores, resampled, "", None)) == "confirmed"
+    assert word(Gain(scores, resampled, "", 4)) == "confirmed, not about exits"
+    assert word(Gain([-0.05, -0.051], -resampled, "", None)) == "confirmed, not about exits"
+
+
+def test_page_counts_the_lines_of_a_journal_that_its_digest_covers():
+    page = real_results_page.page_path("cpu").read_text()
+    journals = (real_results_page.KEPT / "cpu").glob("*/events.jsonl")
+    for lines in (path.read_bytes().splitlines(keepends=True) for path in journals):
+        digest = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
+        assert f"first {len(lines) - 1} lines: {digest}" in page
 
 
 def test_page_tells_what_decides_the_claims():
@@ -335,7 +372,10 @@ def compared(difference: float, p_value: float) -> Comparison:
     ],
 )
 def test_a_claim_is_decided_by_the_sign_and_the_adjusted_test(difference, p_value, claimed, word):
-    assert real_results_page.verdict(compared(difference, p_value), difference, claimed) == word
+    found = compared(difference, p_value)
+    assert real_results_page.verdict(found, difference, claimed, in_interval=True) == word
+    outside = real_results_page.verdict(found, difference, claimed, in_interval=False)
+    assert outside == ("same sign" if word == "confirmed" else word)
 
 
 def test_a_claim_of_the_paper_is_the_difference_that_it_prints():
