@@ -6,6 +6,7 @@ journal as it is.
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import sys
@@ -44,12 +45,16 @@ def run(options: Options) -> int:
     Raises:
         ValueError: if no model exists, the device does not exist, or the time is too short.
     """
+    sys.stdout.flush()
+    event_output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a method prints must not stand within the event
     folder = Path(options.study)
     stored, missing = _find_models(folder)
     for method in {record.method for records in stored.values() for record in records}:
         include_for(method, require_plan(folder).plan.asked, None)
     event = _measure(stored, options)
-    sys.stdout.write(msgspec.json.encode(msgspec.structs.replace(event, missing=missing)).decode())
+    with event_output:
+        event_output.write(msgspec.json.encode(msgspec.structs.replace(event, missing=missing)))
     return 0
 
 

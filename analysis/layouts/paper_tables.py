@@ -159,11 +159,11 @@ def _make_mean_line(evidence: Evidence, row: Row) -> Line:
 def published_table(evidence: Evidence) -> Table | None:
     """Make the table of our numbers in the layouts of other papers' tables, with the published numbers.
 
-    Return None on mini-GLUE.
+    Return None on mini-GLUE, and if no number was published for the tasks.
     """
-    if evidence.on_mini:
-        return None
     layouts = [PABEE, ABLATION, *[ELECTRA] * _is_about_electra(evidence)]
+    if evidence.on_mini or not {*collect_tasks(evidence.rows)} & {*PAPER_TASKS}:
+        return None
     blocks, pairs, further_notes = list[Block](), list[Pair](), list[str]()
     for layout in layouts:
         placed = layout.place(evidence)

@@ -95,8 +95,8 @@ def test_another_engine_marks_nothing_and_status_names_both(
     assert status.main([str(folder)]) == 0
     code = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trained by ")]
     assert code == [
-        "trained by launch 1 (5 trials): commit 0123abc4, sources c0de, study aaaa; format 2",
-        "trained by launch 2 (2 trials): commit 0123abc4, sources c0de, study bbbb; format 2",
+        "trained by launch 1 (5 trials): commit 0123abc4, sources c0de, study aaaa; format 3",
+        "trained by launch 2 (2 trials): commit 0123abc4, sources c0de, study bbbb; format 3",
     ]
 
 

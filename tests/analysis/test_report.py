@@ -169,7 +169,7 @@ def test_no_number_is_a_negative_zero(page):
 
 
 def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, study):
-    for part in ("table-dev", "table-exits", "table-sources", "table-ablation", "table-comparisons"):
+    for part in ("table-dev", "table-exits", "table-sources", "table-published", "table-comparisons"):
         assert f'id="{part}"' in page
     for part in ("picture-differences", "picture-seeds", "picture-exit-layers"):
         assert f'id="{part}"' in page

@@ -1,4 +1,4 @@
-"""What the tests of training runs share."""
+"""What the tests of training and pretraining runs share."""
 
 import pytest
 
