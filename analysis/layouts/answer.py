@@ -127,8 +127,8 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     if "difference" in shown:
         means = " (over all searches)" * bool(evidence.comparisons_of_methods)
         yield (
-            f"Against {evidence.baseline}: the difference of the mean scores{means}, in points, with its 95 % "
-            "interval; ↑ and ↓ are significant after Holm's correction."
+            f"Against {evidence.baseline}: the difference of the mean scores{means}, in points, with its "
+            "uncorrected 95 % interval; ↑ and ↓ are significant after Holm's correction."
         )
     if chosen := [row.label for row in evidence.rows if is_chosen_on_these_rows(evidence, row)]:
         yield (
@@ -141,8 +141,8 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
             f"{WITHIN.capitalize()}: the fewest mean layers at which the method's own exit rule"
-            f"{explain_drawn_exits(evidence)} loses at most {POINTS_LOST} against {references}, as the mean over both "
-            f"halves of dev, each under the other's choice ({NO_SETTING}: no setting does)."
+            f"{explain_drawn_exits(evidence)}, at any setting, loses at most {POINTS_LOST} against {references}, as "
+            f"the mean over both halves of dev, each under the other's choice ({NO_SETTING}: no setting does)."
         )
     made = evidence.trusted_times
     if made is not None and "time_ratio" in shown:

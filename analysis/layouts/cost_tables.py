@@ -47,7 +47,7 @@ WITHIN = f"within {POINTS_LOST}"  # title of the column with the fewest layers
 NO_SETTING = "-"  # printed if no exit setting keeps the score
 GAIN_MEANS = (
     "the mean score minus that of a coin toss between two fixed layers of the same models, for equal mean layers; only "
-    "an interval above 0 shows exits that tell easy examples from hard ones."
+    "an interval above 0 shows exits that beat the coin."
 )
 
 

@@ -351,6 +351,7 @@ class Evidence:
             *notes.constant_notes(self.not_above_constant, self.nothing_found),
             *notes.full_run_notes(self.full_runs),
             *notes.unequal_search_notes(self.rows),
+            *notes.shared_start_notes(self.rows),
             *notes.edge_notes(self.rows),
             *notes.dropped_notes(self.rows),
         ]

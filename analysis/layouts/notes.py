@@ -328,6 +328,21 @@ def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
     return [*notes, *first_from_notes(rows), *[replaced] * bool(former)]
 
 
+def shared_start_notes(rows: Sequence[Row]) -> list[str]:
+    """List the rows whose models of all seeds start from one trained model, with its method and the tasks."""
+    shared: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for task, cell in row.cells.items():
+            if cell.arm.start_from and cell.records:
+                method = cell.arm.start_from.partition("/")[0]
+                shared.setdefault((row.label, method), []).append(TASKS[task].title)
+    return [
+        f"all seeds of {label} on {joined(titles)} start from one trained model of {method}, so intervals and tests "
+        "leave out the chance that made this model"
+        for (label, method), titles in shared.items()
+    ]
+
+
 def edge_notes(rows: Sequence[Row]) -> list[str]:
     """List the winners with a value at an end of its search range, with the option that widens the range."""
     edges = [

@@ -9,6 +9,7 @@ import pytest
 from helpers.made_studies import CONFIG, arm, read_table, record, write_plan_of, write_study
 from msgspec.structs import replace
 
+from analysis.layouts.notes import shared_start_notes
 from analysis.studies.cells import make_rows
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTablesError, write_tables
@@ -178,3 +179,11 @@ def _searched(method, task, number):
     """Records of an arm with so many search trials."""
     others = [record(method, task, 0.1, phase="search", seed=i, trial=i, config=OTHER) for i in range(2, number + 1)]
     return arm(method, task, SCORES) + others
+
+
+def test_shared_start_of_all_seeds_is_noted(tmp_path):
+    records = arm("albert", "rte", SCORES) + arm("deebert", "rte", SCORES)
+    rows = make_rows(load_studies([write_study(tmp_path / "s", records, start_from={"deebert/rte": "albert/rte"})]))
+    (note,) = shared_start_notes(rows)
+    assert note.startswith("all seeds of deebert on RTE start from one trained model of albert")
+    assert shared_start_notes(make_rows(load_studies([write_study(tmp_path / "t", records)]))) == []
