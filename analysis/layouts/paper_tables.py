@@ -292,7 +292,7 @@ PUBLISHED_CAPTION = (
     "Scores are in points (100 x score), above the first heading as medians; a standard deviation is that of single "
     "seeds, with n - 1 in the denominator. Parameters are in millions and include heads and Λ; shared parameters count "
     "once. Speed is the number of all layers, summed over the tasks, divided by the sum of the mean layers per dev "
-    "example; the table exits has measured times."
+    "example; the table times has measured times."
 )
 OF_ELECTRA = (
     "ELECTRA's metric is Matthews correlation on CoLA, Spearman correlation on STS-B, and accuracy on the other GLUE "
