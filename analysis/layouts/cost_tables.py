@@ -196,18 +196,24 @@ def describe_exits(evidence: Evidence, place: Place) -> dict[str, Entry]:
 
 
 def describe_gain(evidence: Evidence, place: Place) -> Entry | None:
-    """Format the gain of a cell's exits, in words if all examples exit at one layer, so that none is chosen.
+    """Format the gain of a cell's exits.
 
     The entry is a gap if the gain is unknown. Return None if the models have no early exits.
     """
     exits, gain = evidence.exits.get(place), evidence.gains.get(place)
     if exits and gain:
-        entry = format_gain(gain)
-        if gain.only_layer is None:
-            return entry
-        is_last = gain.only_layer == exits.num_layers
-        return replace(entry, text="runs all layers" if is_last else f"all at layer {gain.only_layer}")
+        return _describe_gain(gain, exits.num_layers)
     return Entry() if exits and exits.is_early else None
+
+
+def _describe_gain(gain: Gain, num_layers: int) -> Entry:
+    """Format a gain; in words if all examples exit at one layer, because then the exits choose nothing."""
+    entry = format_gain(gain)
+    if gain.only_layer is None:
+        return entry
+    return replace(
+        entry, text="runs all layers" if gain.only_layer == num_layers else f"all at layer {gain.only_layer}"
+    )
 
 
 def _format_flops(flops: float | None) -> Entry:
@@ -302,8 +308,12 @@ def _measure_rules(evidence: Evidence, place: Place) -> dict[tuple[str, str], En
     }
     rules = {key: find_rule(sweep, number, stored) for key, (sweep, number) in near.items()}
     settings = {key: apply_setting(rule, stored) for key, rule in rules.items() if rule is not None}
-    gains = measure_gains(stored, [*settings.values()]) if settings and can_measure(stored) else []
-    return {key: _add_setting(format_gain(gain), *near[key]) for key, gain in zip(settings, gains, strict=False)}
+    if not settings or not can_measure(stored):
+        return {}
+    gains = measure_gains(stored, [*settings.values()])
+    return {
+        key: _add_setting(_describe_gain(gain, depth), *near[key]) for key, gain in zip(settings, gains, strict=True)
+    }
 
 
 def _add_setting(entry: Entry, sweep: Sweep, number: int) -> Entry:

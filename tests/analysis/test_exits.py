@@ -171,6 +171,7 @@ def test_rules_have_gains_near_three_layer_shares(evidence):
     (gain,) = measure_gains(stored, [apply_setting(FixedLayer(6), stored)])
     entries = lines["pabee/rte, fixed"]
     assert entries["mean_layers"].text == "6.00" and entries["gain"].numbers["_setting"] == "6"
+    assert entries["gain"].text == "all at layer 6"  # a fixed layer chooses nothing
     expected = [100 * gain.mean, 100 * gain.interval.low, 100 * gain.interval.high]
     assert [entries["gain"].values[name] for name in ("", "_low", "_high")] == pytest.approx(expected)
     assert len(block.lines) == 7 + 2 + 8 + 2 and any("STS-B: the labels are scores" in note for note in table.notes)
