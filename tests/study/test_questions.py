@@ -19,7 +19,7 @@ from study.facts.study_facts import read_facts
 PAGE = (ROOT / "docs" / "questions.md").read_text()
 BLOCKS = [
     (question, language, text)
-    for question, answer in re.findall(r"^## \.\.\. (.*)\n((?:(?!## ).*\n)*)", PAGE, re.M)
+    for question, answer in re.findall(r"^### \.\.\. (.*)\n((?:(?!##).*\n)*)", PAGE, re.M)
     for language, text in re.findall(r"^```(\w+)\n(.*?)^```", answer, re.M | re.S)
 ]
 BEGINS = "-m study.launch (?!.*(--continue|--plan best|--dry-run))"  # a study that the page begins: made small here
@@ -75,6 +75,12 @@ def test_block_of_the_page_runs(place: Path, question: str, language: str, text:
 
 
 def test_page_has_each_question_once() -> None:
-    questions = re.findall(r"^## \.\.\. (.*)$", PAGE, re.M)
-    assert len(questions) == len(set(questions)) == 36
+    questions = re.findall(r"^### \.\.\. (.*)$", PAGE, re.M)
+    assert len(questions) == len(set(questions)) >= 36
     assert len(BLOCKS) == PAGE.count("```") // 2  # no block stands outside the questions or without a language
+
+
+def test_each_question_stands_in_one_of_a_few_groups() -> None:
+    head, *groups = re.split(r"^## (?!\.)", PAGE, flags=re.M)
+    assert 4 <= len(groups) <= 6 and "## ..." not in head
+    assert all(group.count("\n### ... ") >= 3 for group in groups)
