@@ -540,8 +540,7 @@ def _conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int
         print(f"report:      {folder / 'report.html'}")
     if list_decided(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
-    for line in browse(folder, options.tracking_uri)[:1]:  # the address only; browse.txt also has the links
-        print(line)
+    print_lines(browse(folder, options.tracking_uri)[:1], sys.stdout)  # the address only; browse.txt has the links
     for label, change in {} if status else extensions(progress.plan).items():
         print(f"{label + ':':12} {_format_continuation(folder, options, change)}")
     return status

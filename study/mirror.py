@@ -47,7 +47,7 @@ from study.mlflow_mirror.tracking import (
 from study.storage.addresses import TRACKING_HELP, check_tracking_address
 from study.terminal.command_line import Command, argument, option
 from study.terminal.processes import is_installed
-from study.terminal.text import counted, masked, python
+from study.terminal.text import counted, masked, print_lines, python
 from trainables.configuration import NotNegative
 from trainables.configuration.schema import Typed
 from trainables.files.atomic_files import write_text
@@ -253,11 +253,19 @@ def browse(mirrored: Mirror) -> list[str]:
     if uri.startswith("http"):
         server = served = masked(uri).rstrip("/")
     else:
-        server, served = "http://127.0.0.1:5000", f"{python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}"
+        server = "http://127.0.0.1:5000"
+        served = f"{python()} -m mlflow ui --backend-store-uri {shlex.quote(_shorten(uri))}"
     page = f"{server}/#/experiments/{quote(mirrored.tracking.experiment_id)}/runs"
     fields = {"workflowType": "machine_learning"}  # MLflow's view "Model training"
     links = {name: f"{page}?{urlencode({**fields, **link}, quote_via=quote)}" for name, link in LINKS.items()}
     return [f"browse:      {served}", *(f"  {name + ':':<31}{link}" for name, link in links.items())]
+
+
+def _shorten(uri: str) -> str:
+    """Shorten an SQLite file's URI to a path relative to the working folder, if `python()` gives such a path too."""
+    here = f"sqlite:///{Path.cwd()}/"
+    is_short = uri.startswith(here) and not Path(python()).is_absolute()
+    return f"sqlite:///{uri.removeprefix(here)}" if is_short else uri
 
 
 # ---- the command
@@ -309,7 +317,8 @@ def run(options: Options) -> int:
     print(f"mirrored {counted(len(mirrored.facts.trials), 'trial')} of {folder} to {masked(uri)} in {seconds:.1f} s")
     lines = browse(mirrored)
     write_text(folder / BROWSE, "".join(f"{line}\n" for line in lines))
-    print("\n".join(lines))
+    print_lines(lines[:1], sys.stdout)
+    print("".join(f"{line}\n" for line in lines[1:]), end="")  # links: never wrapped
     return 0
 
 

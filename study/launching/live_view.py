@@ -183,7 +183,7 @@ def live_layout(
         width: number of columns of the terminal.
         height: number of lines of the terminal.
     """
-    parts: list[RenderableType] = [_build_bar(progress, time_line, draining=draining, width=width)]
+    parts: list[RenderableType] = [_build_bar(progress, steps, time_line, draining=draining, width=width)]
     left = height - 1  # the bar is one line
     if awaited and left:
         parts.append(Text(awaited, style="dim"))
@@ -211,13 +211,24 @@ def _count_others(others: int, waiting: int, waits_for: str) -> str:
     return "; ".join(words)
 
 
-def _build_bar(progress: StudyProgress, time_line: str, *, draining: bool, width: int) -> Table:
+def _build_bar(
+    progress: StudyProgress, steps: Mapping[str, Steps], time_line: str, *, draining: bool, width: int
+) -> Table:
+    """Build the bar, which also moves with the epochs and steps of unfinished trials, and the words behind it."""
     ended, total = progress.ended_trials, progress.total_trials
+    done = ended + sum(_compute_share(trial, steps.get(trial.key)) for trial in progress.under_way.values())
     words = f"{'saving and stopping, ' if draining else ''}{ended}/{total} trials  {time_line}"
-    bar = ProgressBar(total=max(1, total), completed=ended, width=max(0, min(BAR, width - len(words) - 2)))
+    bar = ProgressBar(total=max(1, total), completed=done, width=max(0, min(BAR, width - len(words) - 2)))
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_row(bar, Text(words, no_wrap=True, overflow="ellipsis"))
     return line
+
+
+def _compute_share(trial: TrialFacts, steps: Steps | None) -> float:
+    """Compute the share of a trial's epochs that are done. Steps of the current epoch count in part."""
+    epochs = trial.config["epochs"]
+    assert isinstance(epochs, int)
+    return min(1.0, (trial.epochs + (steps.done / steps.of if steps else 0.0)) / epochs)
 
 
 def _build_running_table(trials: list[TrialFacts], steps: Mapping[str, Steps], *, width: int) -> Table:

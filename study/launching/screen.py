@@ -22,6 +22,7 @@ from trainables.runs.trial import blocked_exit
 
 _NUMBERS = 20  # maximum number of trials to list for one error
 _BETWEEN = 2  # blanks between columns
+_OF_SEARCHES = ("search", "stopped", "best search")  # columns of the table of arms
 
 
 # ---- trials, failures and notices in lines
@@ -143,14 +144,23 @@ _REASONS = {"asked": "--retry-failed was given", "code": "the code has changed",
 def arms_table(arms: Sequence[ArmProgress], *, width: int, under_way: str = "under way") -> Table:
     """Build a table of arms. Columns that do not fit are dropped, but the names of arms are never shortened.
 
+    If no arm has a search, the columns of searches are dropped too.
+
     Args:
         width: width of the terminal in characters.
         under_way: heading of the column that counts unfinished trials.
     """
-    rows = [(arm.name, *_format_cells(arm)) for arm in arms]
-    columns = ("arm", "search", "stopped", "failed", under_way, "best search", "confirm", "median")
+    columns = ["arm", "search", "stopped", "failed", under_way, "best search", "confirm", "median"]
+    rows = [dict(zip(columns, (arm.name, *_format_cells(arm)), strict=True)) for arm in arms]
+    if not any(map(_has_search, arms)):
+        columns = [name for name in columns if name not in _OF_SEARCHES]
     dispensable = ("stopped", under_way, "best search", "failed", "median")
-    return build_table(columns, rows, width=width, dispensable=dispensable)
+    cells = [[row[name] for name in columns] for row in rows]
+    return build_table(columns, cells, width=width, dispensable=dispensable)
+
+
+def _has_search(arm: ArmProgress) -> bool:
+    return bool(arm.planned.samples or arm.facts.search)
 
 
 def build_table(
@@ -179,7 +189,7 @@ def _format_cells(arm: ArmProgress) -> list[str]:
     valid = [trial for trial in arm.facts.search if not (trial.record and trial.record.status in ("failed", "dropped"))]
     best_score = max((trial.best.row.selection_score for trial in valid if trial.best), default=None)
     return [
-        f"{len(searched)}/{arm.planned.samples}",
+        f"{len(searched)}/{arm.planned.samples}" if _has_search(arm) else "",
         _count(sum(1 for record in searched if record.status == "stopped")),
         _count(sum(1 for trial in arm.facts.trials if trial.record and trial.record.status == "failed")),
         _count(len(arm.facts.under_way)),

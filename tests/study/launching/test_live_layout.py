@@ -8,6 +8,7 @@ import pytest
 from helpers.simulation import Simulation, scheduler_of
 from msgspec.structs import replace
 from rich.console import Console
+from rich.progress_bar import ProgressBar
 
 from study.decisions.progress import StudyProgress
 from study.drivers.messages import Steps
@@ -151,6 +152,36 @@ def test_trials_that_failed_are_neither_confirmed_nor_the_best():
 
 def test_stopping_is_said():
     assert "saving and stopping, " in lines_of(progress_of(events=30), width=100, height=20, draining=True)[0]
+
+
+def bar_of(progress: StudyProgress, steps: Mapping[str, Steps] | None = None) -> ProgressBar:
+    how = {"at_work": (), "awaited": "", "waits_for": "a slot", "time_line": TIME, "draining": False}
+    line = live_layout(progress, **how, steps=steps or {}, width=100, height=30).renderables[0]
+    (bar,) = line.columns[0].cells
+    return bar
+
+
+def test_bar_moves_with_epochs_and_steps():
+    progress = progress_of(events=30)
+    trials = progress.under_way
+    epochs = [trial.epochs / trial.config["epochs"] for trial in trials.values()]
+    assert sum(epochs) > 0
+    assert bar_of(progress).completed == pytest.approx(progress.ended_trials + sum(epochs))
+    key, trial = next(iter(trials.items()))
+    steps = {key: Steps(key=key, done=1, of=4, seconds=1.0)}
+    moved = bar_of(progress, steps).completed - bar_of(progress).completed
+    assert moved == pytest.approx(0.25 / trial.config["epochs"])
+
+
+def test_arm_without_search_has_no_count_of_search_trials():
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=0, seeds=2)
+    fixed = scheduler_of(resolve(plan), Simulation(resolve(plan)).journal).progress.arms
+    searched = progress_of(events=30, methods=("albert",)).arms
+    alone = [column.header for column in arms_table(fixed, width=200).columns]
+    assert alone == ["arm", "failed", "under way", "confirm", "median"]
+    mixed = arms_table([*fixed, *searched], width=200)
+    counts = next([*column.cells] for column in mixed.columns if column.header == "search")
+    assert counts[0] == "" and counts[1].endswith("/3")
 
 
 def test_what_is_waited_for_is_said_where_there_is_a_terminal(monkeypatch):
