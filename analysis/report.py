@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import sys
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,16 @@ from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, load_template, render
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
 from analysis.layouts.time_tables import describe_times
-from analysis.pictures.picture import Picture, inline_svg, render_image
+from analysis.pictures.picture import (
+    COLOURS,
+    DARK,
+    Picture,
+    choose_styles,
+    follow_page,
+    inline_svg,
+    name_colours,
+    render_image,
+)
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
 from analysis.statistics.samples import Place
@@ -43,6 +53,8 @@ from trainables.data.tasks import TASKS
 from trainables.files import atomic_files
 
 PAGE = "report.html"
+# Pictures for the first screen; it shows the first one that exists, or the first two if they stand side by side.
+FIRST = "picture-score-against-time picture-score-against-layers picture-differences picture-seeds"
 # A table that is in neither list is collapsed.
 ALWAYS_OPEN = ("dev", "verdicts")
 OPEN_IF_SHORT = ("sources", "search_repeats", "scores_on_test")
@@ -55,6 +67,16 @@ SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Compute": "table-compute",
     "Checklist": "table-checklist table-data",
 }
+# Shape of each method's sign in CSS, like `MARKERS` in pictures.
+SHAPES = (
+    "circle(50%)",
+    "inset(4%)",
+    "polygon(50% 0, 100% 95%, 0 95%)",
+    "polygon(50% 0, 100% 50%, 50% 100%, 0 50%)",
+    "polygon(0 5%, 100% 5%, 50% 100%)",
+    "polygon(30% 0, 70% 0, 70% 30%, 100% 30%, 100% 70%, 70% 70%, 70% 100%, 30% 100%, 30% 70%, 0 70%, 0 30%, 30% 30%)",
+    "polygon(20% 0, 50% 30%, 80% 0, 100% 20%, 70% 50%, 100% 80%, 80% 100%, 50% 70%, 20% 100%, 0 80%, 30% 50%, 0 20%)",
+)
 
 
 def write_report(folder: Path) -> Path:
@@ -94,7 +116,8 @@ def report_page(
     study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
 ) -> str:
     """Render the page as HTML; `images` maps the names of the pictures to SVG files."""
-    hrefs = {(label, cell.task): f"#table-runs-{label}" for label, cell in evidence.cells if cell.records}
+    links = {(label, cell.task): f"#table-runs-{label}" for label, cell in evidence.cells if cell.records}
+    signs = {label: f"m{COLOURS.index(style.colour)}" for label, style in choose_styles(evidence.rows).items()}
     told = {  # at the top of the page
         *notes.weak_model_notes(evidence.weak_models),
         *evidence.limits,
@@ -105,15 +128,16 @@ def report_page(
     parts = {
         f"table-{table.name}": Part(
             _without_seeds(table.title, seeds),
-            _table_html(replace(table, notes=[note for note in table.notes if note not in told]), hrefs),
+            _table_html(replace(table, notes=[note for note in table.notes if note not in told]), links, signs),
             _is_folded(table),
         )
         for table in tables
     }
     for picture in drawn:
-        svg = Markup(inline_svg(images[picture.name], picture.name))
+        svg = Markup(follow_page(inline_svg(images[picture.name], picture.name)))
         html = Markup(load_template("picture.html.j2").render(picture=picture, svg=svg))
-        parts[f"picture-{picture.name}"] = Part(picture.title, html)
+        parts[f"picture-{picture.name}"] = Part(picture.title, html, picture=picture)
+    first = [parts.pop(name) for name in choose_first(parts)]
     return load_template("report.html.j2").render(
         study=study,
         version=version(),
@@ -121,10 +145,14 @@ def report_page(
         headline=headline(evidence),
         times=describe_times(evidence),
         warnings=warn_of_weak_models(evidence),
-        summary=_table_html(summary_table(evidence), {}),
+        summary=_table_html(summary_table(evidence), {}, signs),
         caveats=caveats(evidence),
-        first=parts.pop("picture-score-against-time", None) or parts.pop("picture-differences", None),
+        first=first,
         sections=sections(parts),
+        group_pictures=group_pictures,
+        colours=list(name_colours()),
+        dark=DARK,
+        shapes=SHAPES,
         is_limited=bool(notes.seed_notes(evidence.rows) or notes.list_other_data(evidence.rows)),
         departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
         registration=registration(study),
@@ -140,6 +168,25 @@ class Part:
     title: str
     html: Markup
     is_folded: bool = False
+    picture: Picture | None = None  # None for a table
+
+
+def choose_first(parts: Mapping[str, Part]) -> list[str]:
+    """Choose the pictures on the first screen, by name: the first of `FIRST`, or two if they stand side by side."""
+    pictures = [(name, parts[name].picture) for name in FIRST.split() if name in parts]
+    is_single = bool(pictures and pictures[0][1] and pictures[0][1].is_wide)
+    return [name for name, picture in pictures[: 1 if is_single else 2] if picture and picture.is_wide == is_single]
+
+
+def group_pictures(parts: Iterable[Part]) -> list[list[Part]]:
+    """Put consecutive pictures into one group, and each table into a group of its own."""
+    groups = list[list[Part]]()
+    for part in parts:
+        if part.picture and groups and groups[-1][0].picture:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups
 
 
 def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
@@ -161,14 +208,21 @@ def _is_folded(table: Table) -> bool:
     return table.name not in ALWAYS_OPEN and not (is_short and table.name in OPEN_IF_SHORT)
 
 
-def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
-    """Render the table as HTML. Each entry links to the table of its runs; the CSV file is a data URL."""
-    lines = []
+def _table_html(table: Table, links: Mapping[Place, str], signs: Mapping[str, str]) -> Markup:
+    """Render the table as HTML, with the signs of its methods; the CSV file is a data URL.
+
+    Args:
+        links: address of the table of runs, for each entry that links to one.
+        signs: CSS class of each row's sign.
+    """
+    lines, marked = [], {}
     for line in table.lines:
-        entries = {name: replace(own, href=hrefs.get((line.label, name), "")) for name, own in line.entries.items()}
+        entries = {name: replace(own, href=links.get((line.label, name), "")) for name, own in line.entries.items()}
         lines.append(replace(line, entries=entries))
+        if (sign := signs.get(line.label) or signs.get(line.label.rpartition("/")[0])) and not line.published:
+            marked[line.label] = sign
     csv = f"data:text/csv;base64,{base64.b64encode(render(table, 'csv').encode()).decode()}"
-    return Markup(html_figure(replace(table, lines=lines), csv))
+    return Markup(html_figure(replace(table, lines=lines), csv, signs=marked))
 
 
 def departure_tables(studies: list[Study]) -> list[Table]:

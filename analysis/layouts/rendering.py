@@ -7,9 +7,12 @@ import io
 import json
 import re
 import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
@@ -21,6 +24,10 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 STANDARD_FORMATS: tuple[Format, ...] = ("md", "csv")  # besides JSON; files in the other formats are made on request
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!inf\b|[\d.]|$)")  # the beginning of a text that spreadsheets run as a formula
 NOTES_SHOWN = 3  # in HTML; a longer list is folded
+SENTENCES_SHOWN = 2  # in HTML; the rest of a caption is folded
+FIGURE_SPACE = "\u2007"  # as wide as a digit
+_NUMBER = re.compile(r"\(?(?<![\w.])[+-]?\d+(?:\.\d+)?")
+_ESTIMATE = re.compile(r"[+-]?\d+(?:\.\d+)? \(")
 
 
 def render(table: Table, file_format: Format) -> str:
@@ -263,10 +270,66 @@ def load_template(name: str) -> Template:
     loader = FileSystemLoader(Path(__file__).parents[1] / "templates")
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     pages.trim_blocks = pages.lstrip_blocks = True
+    pages.filters["split_caption"] = split_caption
     return pages.get_template(name)
 
 
-def html_figure(table: Table, csv_href: str = "", page: str = "table.html.j2") -> str:
-    """Write the table as an HTML `figure` without styles, with a link to the CSV file if `csv_href` is given."""
-    meanings = MARKS | {f"°{arrow}": f"{MARKS['°']}; {MARKS[arrow]}" for arrow in "↑↓"}
-    return load_template(page).render(table=table, csv_href=csv_href, gap=GAP, marks=meanings, most_notes=NOTES_SHOWN)
+def html_figure(
+    table: Table,
+    csv_href: str = "",
+    page: str = "table.html.j2",
+    signs: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Write the table as an HTML `figure` without styles.
+
+    Args:
+        csv_href: address of the CSV file; "" for no link.
+        signs: CSS classes of the signs before lines, by the lines' labels.
+    """
+    aligned, spread = _align_estimates(table)
+    return load_template(page).render(
+        table=aligned,
+        csv_href=csv_href,
+        gap=GAP,
+        marks=MARKS | {f"°{arrow}": f"{MARKS['°']}; {MARKS[arrow]}" for arrow in "↑↓"},
+        most_notes=NOTES_SHOWN,
+        signs=signs,
+        spread=spread,
+    )
+
+
+def split_caption(caption: str) -> tuple[str, str]:
+    """Split a caption after its second sentence."""
+    sentences = re.split(r"(?<=\.) (?=[^a-z(])", caption)
+    return " ".join(sentences[:SENTENCES_SHOWN]), " ".join(sentences[SENTENCES_SHOWN:])
+
+
+def _align_estimates(table: Table) -> tuple[Table, set[str]]:
+    """Align the numbers of columns with intervals, such as `+1.5 (-0.2 to +3.1)`, by blanks as wide as a digit.
+
+    Also return the names of these columns.
+    """
+    lines = [line for block in table.parts for line in block.lines]
+    texts = {name: [line.entries[name].text for line in lines if name in line.entries] for name in table.shown}
+    spread = {name for name, own in texts.items() if any(map(_ESTIMATE.match, own))}
+    padded = {name: _pad_numbers(texts[name]) for name in spread}
+
+    def align(line: Line) -> Line:
+        found = {name: entry for name, entry in line.entries.items() if name in spread}
+        own = {name: replace(entry, text=padded[name][entry.text]) for name, entry in found.items()}
+        return replace(line, entries={**line.entries, **own})
+
+    blocks = [replace(block, lines=[*map(align, block.lines)]) for block in table.blocks]
+    return replace(table, lines=[*map(align, table.lines)], blocks=blocks), spread
+
+
+def _pad_numbers(texts: Sequence[str]) -> dict[str, str]:
+    """Pad the numbers of each text on the left, so that those at the same place are equally long."""
+    numbers = {text: _NUMBER.findall(text) if text[:1] in "+-0123456789" else [] for text in texts}
+    places = max(map(len, numbers.values()))
+    widths = [max(len(own[place]) for own in numbers.values() if place < len(own)) for place in range(places)]
+    padded = {}
+    for text, own in numbers.items():
+        wanted = iter(number.rjust(width, FIGURE_SPACE) for number, width in zip(own, widths, strict=False))
+        padded[text] = _NUMBER.sub(lambda _, wanted=wanted: next(wanted), text) if own else text  # type: ignore[misc]
+    return padded

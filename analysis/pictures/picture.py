@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import matplotlib
@@ -26,30 +27,55 @@ Key = TypeVar("Key")  # key of a panel: a task, or a row and a task
 
 # Okabe and Ito, "Color universal design", 2008; without yellow, which is hard to see on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Of exit rules, so that no rule has a method's colour: Tol, "Colour schemes", 2021, scheme "muted".
+RULE_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
+INK, QUIET, RULED, GROUND = "#000000", "#57606A", "#E1E4E8", "#FFFFFF"  # text, axes, grid and background
+# The same colours on the dark page of a report.
+DARK = dict(zip(COLOURS, ("#3D9BE0", "#F5803E", "#22B98A", "#DD94BF", "#85CDF5", "#F2B544", "#E3E6EA"), strict=True))
+DARK |= dict(
+    zip(
+        RULE_COLOURS,
+        ("#8A7DE8", "#A5DAF5", "#5BC4B3", "#3FA866", "#B9B955", "#E6D98C", "#E08A98", "#D0589A", "#C872BD"),
+        strict=True,
+    )
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-SALT = 2664  # hash salt for the colours: the first that gives our six methods distinct colours and the baseline black
+# Hash salt for the colours: ALBERT is black; PALBERT, PABEE, PonderNet, DeeBERT and BERxiT are far apart.
+SALT = 52627
 
 COLUMN_INCHES, PAGE_INCHES = 219 / 72, 455 / 72  # widths in an ACL paper, which then prints the text at 8 points
 PANEL_HEIGHT = 2.1  # inches
 PANELS_PER_LINE = 3
 MARGIN = 0.04  # space above the highest possible score, as a share of the axis span
-LEGEND_COLUMNS = 2  # as many as fit above the narrowest picture
+LEGEND_COLUMNS = (2, 3)  # as many as fit above a narrow and a wide picture
 TIPS = "tips¦"  # prefix of a group's tooltips in an SVG; its last character separates them
 
 
 # All drawing and writing happens within `matplotlib.rc_context(STYLE)`.
 STYLE: Any = {
-    "font.size": 9,
+    "font.size": 8,
     "axes.titlesize": 8,
+    "axes.titleweight": "bold",
     "axes.labelsize": 8,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "legend.fontsize": 8,
+    "axes.edgecolor": QUIET,
+    "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "axes.axisbelow": True,
     "axes.grid": True,
-    "grid.alpha": 0.3,
+    "grid.color": RULED,
     "grid.linewidth": 0.5,
     "legend.frameon": False,
     "svg.fonttype": "none",  # keeps text as text: smaller, searchable files
@@ -71,6 +97,12 @@ class Picture:
     caption: str  # how to read the picture
     alt: str  # trends and numbers, for readers who cannot see the picture
     figure: Figure
+    note: str = ""  # what the picture leaves out
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the picture is as wide as a page, and not as one of two columns."""
+        return bool(self.figure.get_figwidth() > COLUMN_INCHES)
 
     def _repr_svg_(self) -> str:
         """Return the SVG that a notebook shows."""
@@ -94,6 +126,7 @@ def lay_out(
     trends: Mapping[str, Sequence[str]],
     figure: Figure,
     tips: Sequence[Tip] = (),
+    note: str = "",
 ) -> Picture:
     """Compute the layout of the panels once for all file formats, and attach tooltips to the visible points.
 
@@ -104,13 +137,15 @@ def lay_out(
         points = [tip for tip in tips if tip.axes is axes and left <= tip.x <= right and bottom <= tip.y <= top]
         if points:
             texts = TIPS + TIPS[-1].join(tip.text for tip in points)
-            axes.scatter([tip.x for tip in points], [tip.y for tip in points], s=64, lw=0, alpha=0, gid=texts)
+            axes.scatter(
+                [tip.x for tip in points], [tip.y for tip in points], s=64, color=INK, lw=0, alpha=0, gid=texts
+            )
     engine = figure.get_layout_engine()
     assert engine is not None, name
     engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a placeholder engine, with which each file is drawn twice
     alt = " ".join(f"{TASKS[task].title}: {'; '.join(texts)}." for task, texts in trends.items() if texts)
-    return Picture(name, title, caption, alt, figure)
+    return Picture(name, title, caption, alt, figure, note)
 
 
 def render_image(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
@@ -130,9 +165,29 @@ def _title_points(group: re.Match[str]) -> str:
 
 
 def inline_svg(image: bytes, name: str) -> str:
-    """Turn an SVG file into an element for an HTML page, with ids that are unique on the page."""
-    element = image.decode()[image.index(b"<svg ") :]
-    return re.sub(r'( id="|"#|\(#)', rf"\1{name}-", element)
+    """Turn an SVG file into an element for an HTML page, with ids that are unique on the page.
+
+    Coordinates are rounded to a hundredth of a point.
+    """
+    element = re.sub(r"\s*<metadata>.*?</metadata>", "", image.decode()[image.index(b"<svg ") :], flags=re.S)
+    rounded = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), element)
+    return re.sub(r'( id="|"#|\(#)', rf"\1{name}-", rounded)
+
+
+def follow_page(element: str) -> str:
+    """Replace the colours of an inline SVG by the variables of the report's style sheet, which has a dark mode."""
+    variables = dict(name_colours()) | {GROUND: "ground", INK: "text", QUIET: "quiet", RULED: "line"}
+    return re.sub(
+        r"(?<=: )#[0-9a-f]{6}\b",
+        lambda colour: f"var(--{variables[colour[0].upper()]})" if colour[0].upper() in variables else colour[0],
+        element,
+    )
+
+
+def name_colours() -> Iterator[tuple[str, str]]:
+    """Yield each colour of methods and exit rules, with the name of its variable in the report's style sheet."""
+    for letter, colours in (("m", COLOURS), ("r", RULE_COLOURS)):
+        yield from ((colour, f"{letter}{place}") for place, colour in enumerate(colours))
 
 
 def figure_width(columns: int) -> float:
@@ -183,7 +238,7 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
 
 def choose_rule_style(number: int) -> Style:
     """Choose the style of exit rule `number`, counted from 0."""
-    return Style(COLOURS[number % len(COLOURS)], "", LINES[number // len(COLOURS) % len(LINES)])
+    return Style(RULE_COLOURS[number % len(RULE_COLOURS)], "", LINES[number // len(RULE_COLOURS) % len(LINES)])
 
 
 def make_task_panels(
@@ -233,10 +288,15 @@ def share_height(panels: Collection[Axes]) -> None:
         axes.set_ylim(top - span, top)
 
 
-def add_legend(figure: Figure, styles: Mapping[str, Style]) -> None:
-    """Add a legend of the rows, or of the exit rules, above the panels."""
+def add_legend(figure: Figure, styles: Mapping[str, Style], lines: Mapping[str, float] = MappingProxyType({})) -> None:
+    """Add a legend of the rows, or of the exit rules, above the panels.
+
+    `lines` are lines that every row has, such as a thin one, with their widths in points.
+    """
     handles = [
         Line2D([], [], **style.stroke, marker=style.marker, ms=4.5, lw=1.1, label=label)
         for label, style in styles.items()
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=min(LEGEND_COLUMNS, len(handles)), handlelength=1.6)
+    handles += [Line2D([], [], color=QUIET, lw=width, label=label) for label, width in lines.items()]
+    columns = min(LEGEND_COLUMNS[bool(figure.get_figwidth() > COLUMN_INCHES)], len(handles))
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=1.6)

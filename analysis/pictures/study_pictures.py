@@ -23,7 +23,9 @@ from matplotlib.ticker import MaxNLocator
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.table import ESTIMATE
 from analysis.pictures.picture import (
+    INK,
     PANELS_PER_LINE,
+    QUIET,
     STYLE,
     Picture,
     Style,
@@ -91,8 +93,8 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     trends: dict[str, list[str]] = {task: [] for task in panels}
     tips: list[Tip] = []
     for axes in panels.values():
-        axes.axhline(0, color="black", lw=0.8, zorder=0)
-        axes.axvline(1, color="black", lw=0.8, zorder=0)
+        axes.axhline(0, color=QUIET, lw=0.8, zorder=0)
+        axes.axvline(1, color=QUIET, lw=0.8, zorder=0)
     for (label, task), compared in tests.items():
         if (label, task) not in costs:
             continue
@@ -248,25 +250,31 @@ def layers_picture(evidence: Evidence) -> Picture | None:
         if (label, task) in evidence.coins:
             run, scores = evidence.coins[label, task]
             axes.plot(run, 100 * np.median(scores, axis=1), color=style.colour, lw=0.5)
-        axes.plot(*marks[label, task], ms=7, zorder=4, **style.mark)
+        layers, score = marks[label, task]
+        scores = 100 * evidence.exits[label, task].scores
+        axes.vlines(layers, scores.min(), scores.max(), style.colour, lw=1.1, zorder=3)
+        axes.plot(layers, score, ms=6, zorder=4, **style.mark)
     share_x(panels.values())
     for task, axes in panels.items():
         _limit_axes(axes, lowest_mark=min(score for (_, other), (_, score) in marks.items() if other == task))
     share_height(panels.values())
-    add_legend(figure, {label: styles[label] for label, _ in curves})
+    kinds = {"all exit settings": 1.3} if any(curves.values()) else {}
+    kinds |= {"coin toss of two cuts": 0.5} if evidence.coins else {}
+    add_legend(figure, {label: styles[label] for label, _ in curves}, kinds)
     caption = (
         "Thick lines show the median over the seeds at every exit setting, and bands show the range. Thin lines show "
         "the best coin toss between two fixed layers of the same models; exits help if they lie above it. Marks show "
-        "the exit setting with which the trials ran. Methods without a tunable exit have no line. All panels share one "
-        f"vertical scale. Scores more than {REACH} points below the lowest mark of a panel may be cut off."
+        "the exit setting with which the trials ran, with the range over the seeds. Methods without a tunable exit "
+        "have no line. All panels share one vertical scale. Scores more than "
+        f"{REACH} points below the lowest mark of a panel may be cut off."
     )
-    if missing := _list_without_predictions(evidence):
-        caption += f" These have no curves, because predictions are missing: {', '.join(missing)}."
+    missing = _list_without_predictions(evidence)
+    note = f"These have no curves, because predictions are missing: {', '.join(missing)}." if missing else ""
     trends: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), (layers, score) in marks.items():
         trends[task].append(f"{label} is marked at {score:.1f}, {layers:.1f} layers")
         trends[task] += [f"its medians range {curve.extremes}" for curve in curves[label, task]]
-    return lay_out("score-against-layers", "Score against layers run", caption, trends, figure, tips)
+    return lay_out("score-against-layers", "Score against layers run", caption, trends, figure, tips, note)
 
 
 @matplotlib.rc_context(STYLE)
@@ -289,7 +297,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
         for sweep in rules[label, task]:
             name, curve = _name_rule(sweep), compute_curve(sweep)
             # Pale, because most of the seven bands overlap.
-            tips += _draw_curve(axes, styles[name], name, curve, opacity=0.06)
+            tips += _draw_curve(axes, styles[name], name, curve, opacity=0.03)
             trends[task].append(f"{label}, {name}: {curve.extremes}")
         _limit_axes(axes, lowest_mark=100 * float(np.median(evidence.exits[label, task].scores)))
     share_x(panels.values())
@@ -333,13 +341,13 @@ def exits_picture(evidence: Evidence) -> Picture | None:
     caption = "Bars show the share of dev examples that exit after each layer, as the mean over the seeds."
     if any(exits.posterior is not None for exits in early.values()):
         caption += " The black line shows the mean posterior probability of exiting at each layer."
-    if missing := _list_without_predictions(evidence):
-        caption += f" These are left out, because predictions are missing: {', '.join(missing)}."
+    missing = _list_without_predictions(evidence)
+    note = f"These are left out, because predictions are missing: {', '.join(missing)}." if missing else ""
     trends = {
         task: [_describe_exits(label, early[label, task]) for label in labels if (label, task) in early]
         for task in tasks
     }
-    return lay_out("exit-layers", "Where examples exit", caption, trends, figure)
+    return lay_out("exit-layers", "Where examples exit", caption, trends, figure, note=note)
 
 
 def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
@@ -368,10 +376,10 @@ def _draw_strip(axes: Axes, style: Style, label: str, exits: Exits) -> None:
     layers = np.arange(1, exits.num_layers + 1)
     axes.bar(layers, 100 * exits.shares.mean(axis=0), width=0.85, color=style.colour, alpha=0.75)
     if exits.posterior is not None:
-        axes.plot(layers, 100 * exits.posterior.mean(axis=0), "k.-", lw=0.9, ms=3)
+        axes.plot(layers, 100 * exits.posterior.mean(axis=0), ".-", color=INK, lw=0.9, ms=3)
     axes.set_xlim(0.4, exits.num_layers + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.annotate(label, (0.02, 0.97), xycoords="axes fraction", va="top", color=style.colour, fontsize=7.5)
+    axes.annotate(label, (0.02, 0.97), xycoords="axes fraction", va="top", fontsize=8)
 
 
 def _describe_exits(label: str, exits: Exits) -> str:

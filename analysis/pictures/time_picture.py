@@ -61,10 +61,12 @@ def time_picture(evidence: Evidence) -> Picture | None:
     trends: dict[str, list[str]] = {task: [] for task in panels}
     tips: list[Tip] = []
     errors: list[float] = []
+    has_curves = False
     for place, times in timed.items():
         label, task = place
         axes, style = panels[task], styles[label]
         found, worst = _draw_curves(evidence, made, place, axes, style)
+        has_curves = has_curves or bool(found)
         tips += found
         errors += worst
         score, low, high = _find_score(evidence, place)
@@ -76,7 +78,8 @@ def time_picture(evidence: Evidence) -> Picture | None:
         tips.append(Tip(axes, times.mean, score, trends[task][-1]))
     for axes in panels.values():
         axes.set_xlim(left=0)
-    add_legend(figure, {label: styles[label] for label, _ in timed})
+    lines = {"other exit settings": 1.3, "all texts cut at a layer": 0.5}
+    add_legend(figure, {label: styles[label] for label, _ in timed}, lines if has_curves else {})
     caption = (
         f"Times are of single texts on {made.machine}. Marks are the settings of the trials, with 95 % intervals of "
         "both means. Thick lines are other exit settings of the same models, with the range of the scores over the "

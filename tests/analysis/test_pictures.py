@@ -14,7 +14,7 @@ from helpers.swept_studies import swept_study
 from helpers.timed_studies import timed_study
 
 from analysis.layouts.evidence import gather
-from analysis.pictures.picture import choose_styles, inline_svg, render_image
+from analysis.pictures.picture import COLOURS, DARK, RULE_COLOURS, choose_styles, inline_svg, render_image
 from analysis.pictures.study_pictures import (
     differences_picture,
     exits_picture,
@@ -92,6 +92,18 @@ def test_mark_is_the_median_that_the_tables_give(evidence, styles):
         assert y == pytest.approx(100 * row.cells["rte"].median)
 
 
+def test_mark_has_the_range_of_the_seeds(evidence):
+    axes = panel(layers_picture(evidence), "RTE")
+    ends = {tuple(sorted(segment[:, 1])) for lines in axes.collections for segment in segments_of(lines)}
+    for label in METHODS:
+        scores = 100 * evidence.exits[label, "rte"].scores
+        assert any(ends_of == pytest.approx((scores.min(), scores.max())) for ends_of in ends), label
+
+
+def segments_of(collection):
+    return collection.get_segments() if hasattr(collection, "get_segments") else []
+
+
 def test_curve_is_median_within_band_of_seeds(evidence, styles):
     axes = panel(layers_picture(evidence), "RTE")
     (sweep,) = evidence.exits["palbert", "rte"].sweeps
@@ -122,7 +134,7 @@ def test_curves_that_are_missing_for_want_of_predictions_are_named(tmp_path):
     folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
     next((folder / "predictions").iterdir()).unlink()
     picture = layers_picture(evidence_in(folder))
-    assert picture.caption.endswith("These have no curves, because predictions are missing: palbert/rte.")
+    assert picture.note == "These have no curves, because predictions are missing: palbert/rte."
 
 
 def test_study_without_predictions_has_no_pictures_of_exits(tmp_path):
@@ -230,6 +242,27 @@ def rows(*methods):
 def test_method_has_one_colour_whatever_else_a_study_holds():
     one, other = choose_styles(rows("palbert", "albert")), choose_styles(rows("pabee", "pondernet", "palbert"))
     assert one["palbert"] == other["palbert"]
+
+
+def test_exit_rules_have_no_colour_of_a_method():
+    assert not {*COLOURS} & {*RULE_COLOURS} and len({*DARK.values()}) == len(DARK)
+
+
+@pytest.mark.parametrize("colour", [*COLOURS, *RULE_COLOURS])
+def test_colours_are_seen_on_the_dark_page(colour):
+    assert contrast(DARK[colour], "#15181C") >= 4.5
+
+
+def contrast(one, other):
+    """The contrast of two colours by WCAG 2.2."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
 
 
 def test_methods_are_told_apart():

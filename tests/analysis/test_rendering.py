@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from analysis.layouts.rendering import html_figure, json_text, render
+from analysis.layouts.rendering import FIGURE_SPACE, html_figure, json_text, render, split_caption
 from analysis.layouts.table import DEVIATION, INTERVAL, TENTHS, Block, Entry, Line, Style, Table, text_table
 
 SCORE = Entry("71.5", {"": "71.5"}, n=4, off_protocol=True, mark="↑", href="https://example.org/runs?a=1&b=2")
@@ -139,9 +139,33 @@ def test_html_explains_marks_seeds_and_gaps():
     assert titles == ["significantly above the baseline", "seeds, which are not the protocol's", "planned, no number"]
 
 
+def test_html_aligns_estimates_and_their_intervals():
+    texts = {"a": "+11.6 (+8.4 to +14.9)", "b": "-0.2 (-1.4 to +1.0)↓", "c": "–", "d": "runs all layers"}
+    lines = [Line(label, {"rte": Entry.from_text(text)}) for label, text in texts.items()]
+    cells = re.findall(r'<td class="s">(.*?)</td>', html_figure(made(lines), "dev.csv").replace(FIGURE_SPACE, "_"))
+    assert cells[:2] == ["+11.6 (+8.4 to +14.9)", "_-0.2 (-1.4 to _+1.0)↓"]
+    assert cells[3] == "runs all layers" and '<th scope="col" class="s">' in html_figure(made(lines), "dev.csv")
+
+
+@pytest.mark.parametrize(
+    ("caption", "shown", "folded"),
+    [
+        ("One.", "One.", ""),
+        ("It is 1.5 (i.e. more). ↑: up. Then rest. More.", "It is 1.5 (i.e. more). ↑: up.", "Then rest. More."),
+        ("", "", ""),
+    ],
+)
+def test_html_folds_a_caption_after_two_sentences(caption, shown, folded):
+    assert split_caption(caption) == (shown, folded)
+
+
 def test_html_links_a_cell_and_the_csv():
     table = made([Line("palbert", {"rte": SCORE})])
-    assert [link["href"] for link in Tags(html_figure(table, "dev.csv")).of("a")] == [SCORE.href, "dev.csv"]
+    assert [link["href"] for link in Tags(html_figure(table, "dev.csv")).of("a")] == [
+        "#table-dev",
+        SCORE.href,
+        "dev.csv",
+    ]
     assert {"href": "tables/dev.csv", "download": "dev.csv"} in Tags(html_figure(table, "tables/dev.csv")).of("a")
     assert {"href": "dev.csv", "download": "dev.csv"} in Tags(render(table, "html")).of("a")
 

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from analysis import report
 from analysis.layouts.answer import caveats
 from analysis.layouts.evidence import gather
+from analysis.pictures.picture import COLOURS, choose_styles
 from analysis.studies.load import load_study
 from trainables import Departure
 
@@ -91,7 +92,8 @@ def test_a_plan_alone_has_no_page(tmp_path, capsys):
 def test_a_study_without_records_has_a_page_that_says_so(tmp_path):
     folder = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
     page = report.write_report(folder).read_text()
-    assert "The only method is palbert" in page and '<th scope="row">palbert/rte</th><td><abbr' in page
+    assert "The only method is palbert" in page and '<th scope="row" class="sign m' in page
+    assert re.search(r">palbert/rte</th><td><abbr", page)
 
 
 def test_departures_are_counted_and_linked(tmp_path):
@@ -125,6 +127,51 @@ def test_every_number_of_the_dev_table_links_to_its_runs(page, study):
         runs = page.partition(f'id="{anchor}"')[2].partition("</table>")[0]
         for record in own.records:
             assert record.key in runs and f"predictions/{record.key}.npz" in runs
+
+
+def test_every_heading_and_figure_links_to_itself(page):
+    sections = re.findall(r'<section id="([^"]*)">\s*<h2>[^<]*<a class="anchor" href="#([^"]*)"', page)
+    assert len(sections) == page.count("<h2>") and all(own == link for own, link in sections)
+    figures = re.findall(r'<figure [^>]*?id="([^"]*)"[^>]*>(.*?)</figure>', page, re.S)
+    assert figures and all(f'<a class="anchor" href="#{own}"' in content for own, content in figures)
+
+
+def test_captions_show_at_most_two_sentences(page):
+    for caption in re.findall(r"<figcaption>(.*?)</figcaption>", page, re.S):
+        shown = re.sub(r"<details>.*?</details>|<ul>.*?</ul>|<a .*?</a>", "", caption, flags=re.S)
+        assert len(re.findall(r"\.(?:\s|$)", shown.strip())) <= 2, shown
+    assert "<summary>How to read this</summary>" in page
+
+
+def test_pictures_take_colours_and_letters_of_the_page(page):
+    pictures = re.findall(r"<svg .*?</svg>", page, re.S)
+    used = {name for picture in pictures for name in re.findall(r"var\(--(\w+)\)", picture)}
+    assert not any(re.search(r": #[0-9a-f]{6}", picture) for picture in pictures)
+    light, dark = (part for part in page.partition("</style>")[0].split("prefers-color-scheme: dark", 1))
+    assert {"text", "ground", "quiet", "line"} < used
+    for style in (light, dark):
+        assert used <= {*re.findall(r"--(\w+): #", style)}
+    assert "svg text { font-family: inherit !important;" in page
+
+
+def test_method_has_its_sign_in_every_table(page, study):
+    colour = choose_styles(gather([load_study(study)]).rows)["palbert"].colour
+    sign = f'<th scope="row" class="sign m{COLOURS.index(colour)}">'
+    for table, label in (("summary", "palbert/rte"), ("dev", "palbert"), ("exits", "palbert/rte")):
+        assert f"{sign}{label}</th>" in page.partition(f'id="table-{table}"')[2].partition("</table>")[0], table
+
+
+def test_first_picture_is_score_against_layers_without_times(page):
+    summary, _, _ = page.partition('id="contents"')
+    assert 'id="picture-score-against-layers" class="wide"' in summary
+    assert summary.count("<svg ") == 1
+
+
+def test_two_narrow_pictures_stand_side_by_side(tmp_path):
+    folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.8}, ["rte"])
+    summary, _, _ = report.write_report(folder).read_text().partition('id="contents"')
+    shown = re.findall(r'<figure id="(picture-[\w-]*)" class="(\w*)"', summary)
+    assert len(shown) == 2 and {kind for _, kind in shown} == {"column"}
 
 
 def test_headings_are_in_order_under_one_title(parsed):
