@@ -48,7 +48,7 @@ from study.facts.study_folder import (
     predictions_file,
 )
 from study.storage.addresses import is_uri
-from study.storage.trial_places import DamagedModel, find_model_address, local_model
+from study.storage.trial_places import DESCRIPTION, WEIGHTS, DamagedModel, find_model_address, local_model
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import clock, counted, joined, masked
 from trainables.configuration import Count
@@ -60,7 +60,6 @@ VERSIONS = {  # file that names the version which wrote the tables or the report
     WRITTEN_BY: re.compile(rb'"version": ?"(.*?)"'),
     PAGE: re.compile(rb'<meta name="generator" content="glue-exit-study (.*?)">'),
 }
-DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
 PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study may change these paths
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
@@ -226,7 +225,7 @@ def compare_models(study: Study, confirmed: list[Record]) -> Iterator[str]:
             yield f"{path} does not describe a model: {type(error).__name__}: {error}"
         else:
             yield from list_differences(f"{path}:", found, wanted)
-            if [*model_folder.iterdir()] == [path]:  # kept without weights, as in benchmarks/results
+            if [*model_folder.iterdir()] == [path]:  # study.drop --models has deleted the weights
                 continue
             try:
                 with local_model(str(model_folder), record.model_digest):

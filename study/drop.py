@@ -3,44 +3,62 @@
 The trial keeps its predictions and its model, and the notes below the table name the trial and the reason. The trial
 is not run again, so the table cell of a dropped confirm trial stays incomplete. If the dropped trial was the best of
 its search, the next launch runs the confirm trials of the next best configuration.
+
+`python -m study.drop runs/NAME --models` instead frees disk: it deletes the weights of all models and changes no
+number. Commands that run the models then say that they are missing.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-from study.decisions.progress import compute_progress
+from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.events import TrialDropped
 from study.facts.journal import Journal
 from study.facts.plan_file import require_plan
 from study.facts.record import Record
 from study.launching.screen import describe_record, name_trial
+from study.storage.addresses import is_uri
+from study.storage.trial_places import delete_weights, find_original, keeps_model, locate_model
 from study.terminal.command_line import Command, argument, option
-from study.terminal.text import list_first, python
+from study.terminal.text import counted, list_first, python
 from trainables.configuration.schema import Typed
 
 MOST_NAMED = 10  # keys listed in an error
+NEED_MODELS = (
+    "study.predict, study.export, study.time, study.submit, study.score_test, `analysis.verify --again` and the repair "
+    "of damaged predictions"
+)
 
 
 class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.drop`."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    key: Annotated[str, argument("KEY", "key of the trial, or the key's first digits; analysis.explain lists keys")]
+    key: Annotated[
+        str | None, argument("KEY", "key of the trial, or the key's first digits; analysis.explain lists keys")
+    ] = None
     because: Annotated[str | None, option("reason, which is printed below the table", "TEXT")] = None
     undo: Annotated[bool, option("count a dropped trial again")] = False
+    models: Annotated[bool, option("drop no trial, but delete the weights of all models; no number changes")] = False
 
 
 def run(options: Options) -> int:
-    """Drop the trial or, with --undo, count it again. Print the commands to run next, and return 0."""
+    """Drop the trial, count it again (--undo) or delete all models (--models). Print what follows, and return 0."""
     reason = " ".join((options.because or "").split())
+    folder = Path(options.folder)
+    if options.models:
+        if options.key or options.because or options.undo:
+            raise ValueError("--models deletes the weights of all models; leave out KEY, --because and --undo")
+        return _drop_models(folder)
+    if options.key is None:
+        raise ValueError("KEY is missing; allowed: the key of a trial, or --models")
     if bool(reason) == options.undo:
         raise ValueError("give either --because with a reason, or --undo")
-    folder = Path(options.folder)
     plan = require_plan(folder).plan
     with closing(Journal(folder)) as journal:
         journal.facts.check_unscored()
@@ -62,6 +80,41 @@ def run(options: Options) -> int:
     if not compute_progress(plan, facts).is_finished:
         print(f"to run the missing trials: {python()} -m study.launch --continue {folder}")
     return 0
+
+
+def _drop_models(folder: Path) -> int:
+    """Delete the weights of the models of all ended trials, except those from which other trials start.
+
+    Raises:
+        ValueError: if a launch runs the study, or the models are also those of another study.
+    """
+    plan = require_plan(folder).plan
+    with closing(Journal(folder)) as journal:  # no launch runs the study meanwhile
+        records = {record.key: record for record in journal.facts.records if keeps_model(record) and record.model}
+        needed = _list_starting_models(compute_progress(plan, journal.facts), records.values())
+        models = [str(locate_model(record, folder).model) for key, record in records.items() if key not in needed]
+        original, own = find_original(folder, journal.facts), folder.resolve()
+        outside = [model for model in models if is_uri(model) or not Path(model).resolve().is_relative_to(own)]
+        if original and outside:
+            raise ValueError(
+                f"{folder} is a copy of {original}, and {outside[0]} belongs to both; allowed: "
+                f"{python()} -m study.drop {original} --models"
+            )
+        sizes = [size for model in models if (size := delete_weights(model))]
+    print(f"deleted the weights of {counted(len(sizes), 'model')}: {sum(sizes) / 1e6:,.1f} MB")
+    if needed:
+        names = list_first([f"{key} ({records[key].arm}, seed {records[key].seed})" for key in needed], MOST_NAMED)
+        print(f"kept {counted(len(needed), 'model')}, from which other trials start: {names}")
+    print(f"no longer possible with the deleted models: {NEED_MODELS}")
+    print("tables, tests, pictures and the report need no models; study.launch can add trials that need none of these")
+    return 0
+
+
+def _list_starting_models(progress: StudyProgress, records: Iterable[Record]) -> list[str]:
+    """List the keys of the trials whose models are the start of other trials, now or in a later launch."""
+    chosen = {arm.facts.start_key for arm in progress.arms}
+    sources = {arm.planned.start_from for arm in progress.arms if arm.facts.start is None}
+    return [record.key for record in records if record.key in chosen or record.arm in sources]
 
 
 def _find_ended_trial(records: Sequence[Record], key: str) -> Record:

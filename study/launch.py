@@ -25,6 +25,7 @@ from rich.filesize import decimal
 
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.decisions.machine_faults import Faults
+from study.decisions.progress import StudyProgress
 from study.decisions.scheduler import Scheduler
 from study.decisions.winners import list_decided
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
@@ -70,6 +71,7 @@ from study.plans.names_elsewhere import suggest_launch_option
 from study.plans.plan import MOST_REPEATS
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
+from study.predict import with_current_model_address
 from study.rebuild import EXPORTS, check_places, repair_predictions, write_files
 from study.storage.addresses import join, make_writable, resolve_storage_address
 from study.storage.trial_places import StudyStorage, choose_storage, delete_marks
@@ -190,6 +192,7 @@ def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
         if reopened or not scheduler.progress.is_finished:
             journal.facts.check_unscored()
         storage = None if is_over else _find_storage(options, folder, journal.facts)
+        _check_starts(scheduler.progress, folder)
         notes = list_plan_notes(study, options, journal.facts, launched=arms)
         _keep_plan(study, code, is_over=is_over)
         print_lines(notes, sys.stderr)
@@ -219,6 +222,20 @@ def _find_storage(options: LaunchOptions, folder: Path, facts: StudyFacts) -> St
     print_lines(lines, sys.stderr)
     make_writable(join(storage.address, "trials"))
     return storage
+
+
+def _check_starts(progress: StudyProgress, folder: Path) -> None:
+    """Check that the models from which trials of this launch start are stored; raise ValueError if one is missing."""
+    for arm in progress.launched:
+        if arm.planned.start_from is None or not (arm.facts.under_way or progress.has_work(arm)):
+            continue
+        chosen = progress.facts.trials.get(arm.facts.start_key or "")
+        record = chosen.record if chosen else progress.find_start(arm)
+        if record and record.model:
+            try:
+                with_current_model_address(record, folder)
+            except ValueError as error:
+                raise ValueError(f"{arm.name} starts from a trained model, but {error}") from None
 
 
 def _as_locked(study: PlannedStudy, *, is_continued: bool) -> PlannedStudy:

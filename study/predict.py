@@ -33,7 +33,15 @@ from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
 from study.storage.addresses import check_new_file
-from study.storage.trial_places import keeps_model, local_model, locate_model, model_exists
+from study.storage.trial_places import (
+    DESCRIPTION,
+    WEIGHTS,
+    explain_missing_model,
+    keeps_model,
+    local_model,
+    locate_model,
+    model_exists,
+)
 from study.terminal.command_line import Command, argument, option, read_settings
 from study.terminal.text import counted, list_first
 from trainables.configuration import Inside
@@ -49,7 +57,6 @@ if TYPE_CHECKING:
     from trainables.models.exit_rules import ExitResult, ExitRule
     from trainables.runs.trained_model import TrainedModel
 
-WEIGHTS = "model.safetensors"  # as in trainables.runs.trial_files, which imports torch
 INFERENCE_BATCH = 128  # examples per batch
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> most batches to time
 MOST_NAMED = 10  # trials named in one line
@@ -297,6 +304,11 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None, li
         raise ValueError(f"--trial, --method and --task choose a model of a study, but {folder} has no {PLAN}")
     elif not (folder / WEIGHTS).is_file():
         raise ValueError(f"{folder} is neither a study (no {PLAN}) nor a model (no {WEIGHTS})")
+    elif not (folder / DESCRIPTION).is_file() and (folder / "config.json").is_file():
+        raise ValueError(
+            f"{folder} is a model of transformers without exits (no {DESCRIPTION}), as study.export --at-layer writes "
+            "it; allowed: a whole model, or AutoModelForSequenceClassification for this one"
+        )
     else:
         include_for("", None, options.include)
         yield folder, None, []
@@ -379,10 +391,11 @@ def with_current_model_address(record: Record, folder: Path) -> Record:
     Raises:
         ValueError: if the model no longer exists.
     """
-    record = locate_model(record, folder)
-    if not model_exists(record.model):
-        raise ValueError(f"the model of trial {record.key} ({record.task}) no longer exists: {record.model}")
-    return record
+    located = locate_model(record, folder)
+    if not model_exists(located.model):
+        fault = f"the model of trial {record.key} ({record.task}) no longer exists: {located.model}"
+        raise ValueError("; ".join(filter(None, [fault, explain_missing_model(record, folder)])))
+    return located
 
 
 def _find_trial(records: Sequence[Record], key: str) -> Record:

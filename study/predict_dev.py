@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from study.facts.plan_file import include_for, require_plan
+from study.facts.plan_file import find_data, include_for, require_plan
 from study.facts.record import Record
 from study.predict import ModelChoice, choose_model
 from study.storage.trial_places import local_model
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration.schema import Typed
+from trainables.data.tasks import TASKS
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -33,11 +34,11 @@ def run(options: Options) -> int:
         record = choose_model(folder, ModelChoice(trial=key))
         include_for(record.method, require_plan(folder).plan.asked, None)
         with local_model(record.model or "", record.model_digest) as model:
-            _predict_dev(record, model, Path(options.to) / f"{key}.npz")
+            _predict_dev(folder, record, model, Path(options.to) / f"{key}.npz")
     return 0
 
 
-def _predict_dev(record: Record, model: Path, path: Path) -> None:
+def _predict_dev(folder: Path, record: Record, model: Path, path: Path) -> None:
     """Predict the dev set with the model, and write the predictions to `path`."""
     import torch
 
@@ -49,9 +50,10 @@ def _predict_dev(record: Record, model: Path, path: Path) -> None:
     from trainables.runs.training import EVALUATION, EVALUATION_FACTOR
 
     trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
-    spec, config, task = trained.spec, trained.config, trained.task
+    spec, config, task = trained.spec, trained.config, TASKS[record.task]
     splits, length = task.dev_splits, config.max_length
-    dev = load_examples(task, splits, spec.data, trained.tokenizer, max_length=length, cache=cache_folder())
+    data = find_data(folder, require_plan(folder).plan, record.task, recorded=spec.data)
+    dev = load_examples(task, splits, data, trained.tokenizer, max_length=length, cache=cache_folder())
     epoch, device = record.epoch or 0, next(trained.model.parameters()).device
     with seeded_random(spec.seed, EVALUATION, epoch, device):
         outputs = full_depth_outputs(trained.model, dev, EVALUATION_FACTOR * config.batch_size)

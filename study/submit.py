@@ -21,7 +21,7 @@ import numpy as np
 
 import trainables
 from study.decisions.progress import StudyProgress, compute_progress
-from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
+from study.facts.plan_file import INCLUDE_NOW, describe_lost_folder, include_for, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.predict import INFERENCE_BATCH, label_text, list_best_records, with_current_model_address
@@ -94,6 +94,8 @@ def run(options: Options) -> int:
         if not best.keys() & {file.predicted_by for file in FILES}:
             raise ValueError(f"{folder} has models only for {', '.join(best)}; the GLUE server scores only GLUE tasks")
         check_file("--out", out)
+    if options.data is None and classify_data(data) == "folder" and not Path(data).is_dir():
+        raise ValueError(describe_lost_folder("data", data, remedy="add --data with the current path"))
     check_rows(data, studied={task for best in chosen for task in best}, any_length=options.any_length)
     for best in chosen:
         for record in best.values():

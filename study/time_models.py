@@ -20,11 +20,11 @@ import msgspec
 
 from study.decisions.progress import compute_progress
 from study.facts.events import TimesMeasured
-from study.facts.plan_file import include_for, require_plan
+from study.facts.plan_file import find_data, include_for, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.plans.resolved_plan import format_arm_name
-from study.storage.trial_places import local_model, locate_model, model_exists
+from study.storage.trial_places import explain_missing_model, local_model, locate_model, model_exists
 from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on
 from study.terminal.text import clock, counted, list_first
@@ -67,17 +67,16 @@ def _find_models(folder: Path) -> tuple[dict[str, list[Record]], list[str]]:
         ValueError: if there are no models.
     """
     progress = compute_progress(require_plan(folder).plan, read_facts(folder))
-    records = [
-        locate_model(record, folder) for arm in progress.arms if not arm.planned.repeat for record in arm.confirmed
-    ]
+    records = [record for arm in progress.arms if not arm.planned.repeat for record in arm.confirmed]
     if not records:
         raise ValueError(f"{folder} has no completed confirm trial yet, and only these keep their models")
-    stored, missing = list[Record](), list[Record]()
-    for record in records:
-        (stored if model_exists(record.model) else missing).append(record)
+    located = {record.key: locate_model(record, folder) for record in records}
+    stored = [record for record in located.values() if model_exists(record.model)]
+    missing = [record for record in records if located[record.key] not in stored]
     if missing:
         names = list_first([f"{record.key} ({record.arm}, seed {record.seed})" for record in missing], MOST_NAMED)
         line = f"the models of {len(missing)} of {counted(len(records), 'final run')} no longer exist: {names}"
+        line = "; ".join(filter(None, [line, explain_missing_model(missing[0], folder)]))
         if not stored:
             raise ValueError(f"{folder}: {line}; only stored models can be timed")
         print(f"{line}; the others are timed", file=sys.stderr)
@@ -100,7 +99,7 @@ def _measure(stored: dict[str, list[Record]], options: Options) -> TimesMeasured
     models, layers, before, since = [], [], None, None
     for number, (task, records) in enumerate(stored.items()):
         with ExitStack() as stack:
-            contestants = _load(records, device, stack)
+            contestants = _load(Path(options.study), records, device, stack)
             if number == 0:
                 quiet = ProcessorTimes.read()
                 time.sleep(SETTLE_SECONDS)
@@ -157,7 +156,7 @@ def _choose_device(name: str | None) -> str:
     return name
 
 
-def _load(records: Sequence[Record], device: str, stack: ExitStack) -> list[Contestant]:
+def _load(folder: Path, records: Sequence[Record], device: str, stack: ExitStack) -> list[Contestant]:
     """Load the models in random order, so that none is at an advantage by its place in memory."""
     from trainables.data.examples import Examples, load_examples
     from trainables.encoders.loading import fingerprint_tokenizer
@@ -165,14 +164,15 @@ def _load(records: Sequence[Record], device: str, stack: ExitStack) -> list[Cont
     from trainables.runs.timing import Contestant
     from trainables.runs.trained_model import load_trained
 
-    shared: dict[tuple[str, str, int], Examples] = {}
+    plan = require_plan(folder).plan
+    shared: dict[tuple[str, int], Examples] = {}
     loaded = dict[str, Contestant]()
     for record in random.sample(records, len(records)):
         trained = load_trained(stack.enter_context(local_model(record.model or "", record.model_digest)), device)
-        length, data = trained.config.max_length, trained.spec.data
-        tokens = (fingerprint_tokenizer(trained.tokenizer), data, length)
+        task, length = TASKS[record.task], trained.config.max_length
+        tokens = (fingerprint_tokenizer(trained.tokenizer), length)
         if tokens not in shared:
-            task = trained.task
+            data = find_data(folder, plan, record.task, recorded=trained.spec.data)
             shared[tokens] = load_examples(
                 task, task.dev_splits, data, trained.tokenizer, max_length=length, cache=cache_folder()
             )

@@ -28,6 +28,7 @@ from trainables.configuration import Count, TrainingConfig
 from trainables.configuration.ranges import Choices, Interval, format_searched
 from trainables.configuration.schema import Typed, Value, from_plain, to_plain
 from trainables.configuration.spelling import suggest_nearest
+from trainables.data.glue import classify_data, fingerprint
 from trainables.data.tasks import TASKS
 from trainables.files import method_files
 from trainables.files.atomic_files import write_json
@@ -112,6 +113,39 @@ def _describe_repair(folder: Path) -> str:
     except ValueError:
         lost = None
     return "delete the file, then repeat the launch of this study" + (f": {lost.command}" if lost else "")
+
+
+def find_data(folder: Path, plan: ResolvedPlan, task: str, *, recorded: str) -> str:
+    """Find the data of a study, as `--data` names them, after its launch.
+
+    A folder is looked for at its path in the plan, and then where a trial read it. Its rows must be the study's.
+
+    Args:
+        recorded: path of the folder in the description of a trial's model; "" if no model is stored.
+
+    Raises:
+        ValueError: the folder is not there, or has other rows of the task.
+    """
+    data = plan.asked.data
+    if classify_data(data) != "folder" or TASKS[task].place:
+        return data
+    remedy = f"first run study.launch --continue {folder} --data with the current path"
+    places = [place for place in (data, recorded) if place and Path(place).is_dir()]
+    if not places:
+        raise ValueError(describe_lost_folder("data", data, remedy=remedy))
+    wanted = next((arm.data_fingerprint for arm in plan.arms if arm.task == task), None)
+    if found := next((place for place in places if fingerprint(TASKS[task], place) == wanted), None):
+        return found
+    raise ValueError(f"{places[0]} has other rows of {task} than those of the study; {remedy}")
+
+
+def describe_lost_folder(name: str, value: str, *, remedy: str) -> str:
+    """Describe a folder that the plan's field `name` names but that is not there, as after a move."""
+    plan = f"{name} is {value} in the plan of the study"
+    if Path(value).is_absolute():
+        return f"there is no folder {value}; {plan}; {remedy}"
+    began = "relative to the folder where the study began; run the command there, or"
+    return f"there is no folder {value} in {Path.cwd()}; {plan}, {began} {remedy}"
 
 
 def write_plan(folder: Path, content: PlanFile) -> None:

@@ -18,6 +18,7 @@ from study.facts.plan_file import (
     blame_plan_file,
     compare_plans,
     describe_data_change,
+    describe_lost_folder,
     find_plan,
     include_folder,
     mismatch_error,
@@ -121,7 +122,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
 
 
 def _check_kept_places(plan: Plan, earlier: PlanFile) -> None:
-    """Raise ValueError if a relative path in the plan of the continued study leads nowhere from the current folder."""
+    """Raise ValueError if a path in the plan of the continued study leads nowhere, perhaps from the current folder."""
     asked, arms = earlier.plan.asked, earlier.plan.arms
     loaded = {arm.backbone: arm.backbone_fingerprint for arm in arms}
     loaded |= {arm.tokenizer: arm.tokenizer_fingerprint or "" for arm in arms if arm.tokenizer}
@@ -131,11 +132,8 @@ def _check_kept_places(plan: Plan, earlier: PlanFile) -> None:
         "tokenizer": "@" not in loaded.get(asked.tokenizer or "", "@"),
     }
     for name, value in ((name, getattr(asked, name)) for name in is_folder if is_folder[name]):
-        if value == getattr(plan, name) and not Path(value).is_absolute() and not Path(value).exists():
-            raise ValueError(
-                f"there is no folder {value} in {Path.cwd()}; {name} is {value} in the plan of the study, relative "
-                f"to the folder where the study began; run the command there, or add {_NEW_PATHS[name]}"
-            )
+        if value == getattr(plan, name) and not Path(value).exists():
+            raise ValueError(describe_lost_folder(name, value, remedy=f"add {_NEW_PATHS[name]}"))
 
 
 def build_default_name(plan: Plan) -> str:

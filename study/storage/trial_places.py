@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import os
 import re
 import shutil
 import socket
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from study.facts.events import FILE, LaunchBegan
+from study.facts.events import FILE
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts
 from study.plans.resolved_plan import digest
@@ -60,6 +61,7 @@ R = TypeVar("R")
 
 PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
+WEIGHTS = "model.safetensors"  # there too
 HELD_SECONDS = 60.0  # wait for another process to release a trial's folder
 OUTAGE_SECONDS = 600.0  # longest time of retries; without retries, pyarrow gives up within seconds
 MARK = ".launch-"  # prefix of the names of marks; see `launch_marks`
@@ -325,7 +327,7 @@ def keeps_model(record: Record) -> bool:
 
 
 def model_exists(model: str | None) -> bool:
-    """Check whether there is still a model at `model`, a path or URI.
+    """Check whether there is still a model with weights at `model`, a path or URI.
 
     Raises:
         ValueError: if the storage cannot be read.
@@ -333,7 +335,7 @@ def model_exists(model: str | None) -> bool:
     if model is None:
         return False
     with one_line_errors(f"{model} cannot be read"):
-        return exists(join(model, DESCRIPTION))
+        return exists(join(model, WEIGHTS))
 
 
 def check_undamaged(model: str, digest: str | None) -> None:
@@ -381,15 +383,59 @@ def _local_folder(model: str) -> Iterator[Path]:
 def find_model_address(model: str, *, folder: Path, key: str) -> str:
     """Return the path of the model in the study's `folder`. If the model is not there, return `model`.
 
-    The folder may have been moved or copied with its models.
+    The folder may have been moved or copied with its models. If it was copied without them, the path in `folder` is
+    returned all the same: models in the folder of another study are never used.
     """
     path = folder / "trials" / key / Path(model).name
-    return str(path) if path.is_dir() else model
+    return str(path) if path.is_dir() or _find_other_study(model, folder) else model
+
+
+def _find_other_study(model: str, folder: Path) -> Path | None:
+    """Return the folder of another study that contains the model; None if there is none."""
+    parents = Path(model).parents
+    if is_uri(model) or len(parents) < 3:
+        return None
+    study = parents[2]  # STUDY/trials/KEY/MODEL
+    is_other = (study / FILE).exists() and os.path.realpath(study) != os.path.realpath(folder)
+    return study if is_other else None
 
 
 def locate_model(record: Record, folder: Path) -> Record:
     """Return the record with the current path or URI of its model."""
     return replace(record, model=record.model and find_model_address(record.model, folder=folder, key=record.key))
+
+
+def explain_missing_model(record: Record, folder: Path) -> str:
+    """Explain why the model of a record is not stored, and give the remedy; "" if the reason is unknown."""
+    if record.model is None:
+        return ""
+    address = find_model_address(record.model, folder=folder, key=record.key)
+    with one_line_errors(f"{address} cannot be read"):
+        if exists(join(address, DESCRIPTION)):
+            return "only its description is left, as after study.drop --models; restore its folder from a copy"
+    if original := _find_other_study(record.model, folder):
+        copied = f"{folder} is a copy without this model, and the models in {original} are not used"
+        return f"{copied}, because they may have changed; copy {original / 'trials'} to {folder} too"
+    return ""
+
+
+def delete_weights(model: str) -> int:
+    """Delete the files of a model at a path or URI, except its description; return their size in bytes."""
+    if not is_uri(model):
+        files = [path for path in Path(model).glob("*") if path.name != DESCRIPTION and path.is_file()]
+        sizes = {path: path.stat().st_size for path in sorted(files, key=lambda path: path.name != WEIGHTS)}
+        for path in sizes:  # the weights first: without them, nobody takes the rest for a model
+            path.unlink()
+        return sum(sizes.values())
+    from pyarrow.fs import FileSelector
+
+    with one_line_errors(f"{model} cannot be changed"):
+        system, place = open_uri(model)
+        listed = system.get_file_info(FileSelector(place, allow_not_found=True))
+        found = [info for info in listed if info.is_file and info.base_name != DESCRIPTION]
+        for info in sorted(found, key=lambda info: info.base_name != WEIGHTS):
+            system.delete_file(info.path)
+    return sum(info.size for info in found)
 
 
 # ---- the storage of a launch, and its marks: files that every worker must find there before it trains. On a node
@@ -425,7 +471,7 @@ def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> tu
     lines = [f"--storage is {place}, as in the last launch"] if requested is None and place != own else []
     if place == own:
         chosen = StudyStorage(own)
-    elif original := _find_original(folder, began):
+    elif original := find_original(folder, facts):
         chosen = StudyStorage(place, _name_area(folder, uuid.uuid4().hex))
         line = f"this study is a copy of {original}, whose files in {before.address} stay as they are"
         return chosen, [*lines, f"{line}; the copy's unfinished trials restart in {chosen.address}"]
@@ -448,8 +494,12 @@ def _identify(facts: StudyFacts) -> str:
     return uuid.uuid4().hex
 
 
-def _find_original(folder: Path, began: LaunchBegan | None) -> Path | None:
-    """Find the study of which the study in `folder` is a copy; None if it is no copy, or the original is gone."""
+def find_original(folder: Path, facts: StudyFacts) -> Path | None:
+    """Find the study with an area in a storage of which the study in `folder` is a copy.
+
+    Return None if it is no copy, or the original is gone.
+    """
+    began = facts.last_launch.began if facts.last_launch else None
     if began is None or began.folder is None:
         return None
     original, journals = Path(began.folder), (folder / FILE, Path(began.folder) / FILE)

@@ -244,7 +244,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
         settings["type"] = _read_number
     is_list = any(get_origin(kind) is list for kind in kinds)
     if declared.is_argument:
-        settings |= {"nargs": "+"} if is_list else {}
+        settings |= {"nargs": "+"} if is_list else {} if default is NODEFAULT else {"nargs": "?"}
         parser.add_argument(field.name, **settings)
         return
     flag = declared.flag or f"--{field.name.replace('_', '-')}"

@@ -1,9 +1,12 @@
 """Trials left out of all numbers: pytest tests/study/test_drop.py"""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from helpers.launched_studies import launch, launched_study, mini_plan
+from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.swept_studies import SKILLS, swept_study
 
 from analysis import tables, verify
@@ -173,3 +176,64 @@ def test_study_that_a_launch_runs_is_left_alone(folder, capsys):
     error = capsys.readouterr().err
     assert "is being run by another launch" in error and error.endswith("; wait until it ends\n")
     journal.close()
+
+
+# ---- the weights of models
+
+
+def model_folders(folder):
+    return sorted(path for path in folder.glob("trials/*/model-*"))
+
+
+def test_dropped_models_leave_their_descriptions_and_all_numbers(folder, capsys):
+    before, records = (folder / "events.jsonl").read_bytes(), read_facts(folder).records
+    assert drop.main([str(folder), "--models"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("deleted the weights of 3 models: 0.0 MB\n") and "study.predict, study.export" in said
+    assert [[path.name for path in model.iterdir()] for model in model_folders(folder)] == [["model.json"]] * 3
+    assert (folder / "events.jsonl").read_bytes() == before and read_facts(folder).records == records
+    assert verify.main([str(folder)]) == 0
+    assert drop.main([str(folder), "--models"]) == 0  # nothing is left to delete
+    assert capsys.readouterr().out.split("deleted the weights of ")[-1].startswith("0 models")
+
+
+@pytest.mark.parametrize("command", ["predict", "export", "time", "submit"])
+def test_commands_name_dropped_models(folder, tmp_path, command):
+    assert drop.main([str(folder), "--models"]) == 0
+    (tmp_path / "in.tsv").write_text("sentence1\tsentence2\na\tb\n")
+    arguments = {"predict": [str(tmp_path / "in.tsv")], "export": ["--to", str(tmp_path / "to")]}
+    line = [sys.executable, "-m", f"study.{command}", str(folder), *arguments.get(command, [])]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "only its description is left, as after study.drop --models; restore its folder from a copy" in done.stderr
+
+
+def test_models_from_which_others_start_are_kept(tmp_path, capsys):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte", "mrpc")))
+    start = read_facts(folder).arms["albert/mrpc"].start_key
+    assert drop.main([str(folder), "--models"]) == 0
+    assert f"kept 1 model, from which other trials start: {start} (albert/rte, seed " in capsys.readouterr().out
+    kept = [model for model in model_folders(folder) if (model / "model.safetensors").exists()]
+    assert [model.parent.name for model in kept] == [start]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["KEY", "--models"], "--models deletes the weights of all models; leave out KEY, --because and --undo"),
+        (["--models", "--undo"], "--models deletes the weights of all models; leave out KEY, --because and --undo"),
+        (["--because", "a bad disk"], "KEY is missing; allowed: the key of a trial, or --models"),
+    ],
+)
+def test_models_are_dropped_alone(folder, capsys, arguments, message):
+    assert drop.main([str(folder), *arguments]) == 2
+    assert capsys.readouterr().err == f"study.drop: {message}\n"
+    assert all((model / "model.safetensors").exists() for model in model_folders(folder))
+
+
+def test_models_of_a_running_study_are_left_alone(folder, capsys):
+    journal = Journal(folder)
+    assert drop.main([str(folder), "--models"]) == 2
+    assert "is being run by another launch" in capsys.readouterr().err
+    journal.close()
+    assert all((model / "model.safetensors").exists() for model in model_folders(folder))
