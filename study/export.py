@@ -4,6 +4,9 @@
 class that computes the same logits. A separate file holds the exit heads, because `transformers` has no class for
 them. `study.predict` uses the whole model. If the method is your own, its files are in the subfolder `methods`. The
 folder's README.md describes the model.
+
+--at-layer 4 exports only the first four layers, with the classifier after the fourth: a model of `transformers` without
+exits, which `AutoModelForSequenceClassification` loads and other programs run.
 """
 
 from __future__ import annotations
@@ -12,21 +15,31 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
+import numpy as np
+
+from study.decisions.progress import compute_progress
 from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
+from study.facts.study_facts import read_facts
+from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.predict import ModelChoice, choose_model
 from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
 from study.terminal.command_line import Command, argument, option
+from trainables.configuration import AtLeastOne
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
-from trainables.encoders.backbone_names import find_licence, is_hub_name
+from trainables.encoders.backbone_names import UNTRAINED, find_licence, is_hub_name
 from trainables.files.atomic_files import write_folder
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # first letters of a class's name -> its module
+CLASSIFIER = "ForSequenceClassification"  # last letters of the classes that compute the trained model's logits
 GLUE = "nyu-mll/glue"  # name on the hub
 HUB_SPLITS = {"accuracy_matched": "validation_matched", "accuracy_mismatched": "validation_mismatched"}  # of MNLI
 HUB_METRICS = {  # our name -> the hub's; other metrics have the same name
@@ -44,39 +57,103 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
     to: Annotated[str, option("new or empty folder for the model", "FOLDER")]
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
+    at_layer: Annotated[
+        AtLeastOne | None,
+        option("export the first N layers and the classifier after them, without exits", "N"),
+    ] = None
 
 
 def run(options: Options) -> int:
     """Export the chosen model, print its class in `transformers`, and return 0."""
     check_new_folder("--to", Path(options.to))
     folder = Path(os.path.realpath(options.to))
-    record = choose_model(Path(options.study), options)
-    asked = require_plan(Path(options.study)).plan.asked
-    include_for(record.method, asked, options.include)
-    loaded_as = export(record, folder, data=asked.data)
-    print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
+    study = Path(options.study)
+    record, plan = choose_model(study, options), require_plan(study).plan
+    include_for(record.method, plan.asked, options.include)
+    layer = options.at_layer
+    at = None if layer is None else read_layer_scores(study, record, layer)
+    scores, is_untrained = (
+        _list_scores(study, record),
+        any(arm.random_weights for arm in plan.arms if arm.name == record.arm),
+    )
+    loaded_as = export(record, folder, data=plan.asked.data, scores=scores, is_untrained=is_untrained, at=at)
+    cut = f" with {at.layer} of {record.num_layers} layers" if at else ""
+    print(f"wrote {folder}: {loaded_as}{cut}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
 
-def export(record: Record, folder: Path, *, data: str = "") -> str:
+@dataclass(frozen=True)
+class LayerScores:
+    """The dev scores of a trial's model if all examples leave after one layer."""
+
+    layer: int
+    score: float
+    metrics: Mapping[str, float]
+
+
+def read_layer_scores(study: Path, record: Record, layer: int) -> LayerScores:
+    """Compute the dev scores of a layer from the trial's stored predictions, as the table `exits` does.
+
+    Raises:
+        ValueError: if the model has no such layer, or the predictions are missing or damaged.
+    """
+    path, task = predictions_file(study, record.key), TASKS[record.task]
+    found = compute_predictions_digest(study, record.key)
+    if found is None or record.predictions_digest not in (None, found):
+        fault = "damaged" if path.exists() else "missing"
+        raise ValueError(f"{path}, which has the scores of each layer, is {fault}; to repair it: study.rebuild {study}")
+    with np.load(path, allow_pickle=False) as file:
+        logits, labels, split = (file[name] for name in ("layer_logits", "labels", "split"))
+    if layer > len(logits):
+        raise ValueError(f"--at-layer is {layer}; allowed: 1 to {len(logits)}, the layers of the model")
+    metrics = compute_metrics(task, predictions_from_logits(task, logits[layer - 1]), labels, split)
+    return LayerScores(layer, score(task, metrics), metrics)
+
+
+def _list_scores(study: Path, record: Record) -> list[float]:
+    """List the dev scores of all final runs of the record's arm."""
+    progress = compute_progress(require_plan(study).plan, read_facts(study))
+    confirmed = [own for arm in progress.arms if arm.name == record.arm for own in arm.confirmed]
+    return [own.score for own in confirmed if own.score is not None]
+
+
+def export(
+    record: Record,
+    folder: Path,
+    *,
+    data: str = "",
+    scores: Sequence[float] = (),
+    is_untrained: bool = False,
+    at: LayerScores | None = None,
+) -> str:
     """Write the model of a trial into a new folder. Return the name of the model's class in `transformers`.
 
     Args:
         data: the study's --data.
+        scores: dev scores of all final runs of the arm, for the model card.
+        is_untrained: True if the backbone was a folder with random weights.
+        at: the layer after which the model is cut, with its scores; None exports the whole model.
 
     Raises:
-        ValueError: if `transformers` has no class for the model's encoder.
+        ValueError: if `transformers` has no class for the model's encoder or, with `at`, for its classifier.
     """
-    from trainables.runs.trained_model import METHODS, export_trained, load_trained
+    from trainables.runs.trained_model import METHODS, export_at_layer, export_trained, load_trained
 
     def fill(unfinished: Path) -> None:
         with local_model(record.model or "", record.model_digest) as model:
             try:
-                export_trained(load_trained(model), unfinished)
+                trained = load_trained(model)
+                if at is None:
+                    export_trained(trained, unfinished)
+                else:
+                    export_at_layer(trained, at.layer, unfinished)
             except ValueError as error:
                 raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
         methods = METHODS if (unfinished / METHODS).is_dir() else None
-        card = format_model_card(record, _find_class(unfinished), data=data, methods=methods)
+        loaded_as = _find_class(unfinished)
+        card = format_model_card(
+            record, loaded_as, data=data, methods=methods, scores=scores, is_untrained=is_untrained, at=at
+        )
         (unfinished / "README.md").write_text(card, encoding="utf-8")
 
     write_folder(folder, fill)
@@ -87,27 +164,45 @@ def _find_class(folder: Path) -> str:
     return str(json.loads((folder / "config.json").read_text())["architectures"][0])
 
 
-def format_model_card(record: Record, loaded_as: str, *, data: str = "", methods: str | None = None) -> str:
+def format_model_card(
+    record: Record,
+    loaded_as: str,
+    *,
+    data: str = "",
+    methods: str | None = None,
+    scores: Sequence[float] = (),
+    is_untrained: bool = False,
+    at: LayerScores | None = None,
+) -> str:
     """Return the model card in Markdown, without host names, user names or paths.
 
     Args:
         loaded_as: the class of `transformers` that `config.json` names.
         data: the study's --data.
         methods: name of the subfolder with the method's files; None for a built-in method.
+        scores: dev scores of all final runs of the arm.
+        is_untrained: True if the backbone was a folder with random weights.
+        at: the layer after which the model was cut, with its scores; None for a whole model.
     """
+    name = record.backbone_fingerprint.partition("@")[0]
+    title = f"{record.method} on {TASKS[record.task].title}"
+    title += f", first {at.layer} of {record.num_layers} layers" if at else ""
     parts = [
-        f"---\n{_format_front_matter(record, data)}\n---",
-        f"# {record.method} on {record.task}",
-        *_explain_loading(loaded_as, methods),
+        f"---\n{_format_front_matter(record, title, data, at)}\n---",
+        f"# {title}",
+        *_explain_loading(loaded_as),
+        *_explain_prediction(loaded_as, methods, at),
+        *_explain_texts(record),
         "## Scores",
-        *_format_scores(record),
+        *_format_scores(record, scores, at),
+        *["The backbone had random weights before the training on this task."] * (is_untrained or name in UNTRAINED),
         *_describe_data(record, data),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _format_front_matter(record: Record, data: str) -> str:
-    """Format the metadata of the model card as YAML for the hub."""
+def _format_front_matter(record: Record, title: str, data: str, at: LayerScores | None) -> str:
+    """Format the metadata of the model card as YAML for the hub. Only scores on the official GLUE are results."""
     from huggingface_hub import EvalResult, ModelCardData
 
     task, name = TASKS[record.task], record.backbone_fingerprint.partition("@")[0]
@@ -123,11 +218,11 @@ def _format_front_matter(record: Record, data: str) -> str:
             metric_type=HUB_METRICS.get(metric, metric),
             metric_value=round(value, 4),
         )
-        for metric, value in record.metrics.items()
+        for metric, value in (at or record).metrics.items()
         if is_glue and metric in task.metrics
     ]
     return ModelCardData(
-        model_name=f"{record.method} on {record.task}",
+        model_name=title,
         library_name="transformers",
         pipeline_tag="text-classification",
         license=find_licence(backbone or "") or "unknown",
@@ -138,18 +233,30 @@ def _format_front_matter(record: Record, data: str) -> str:
     ).to_yaml()
 
 
-def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
-    """Explain how to load the model, and name the parts that `transformers` does not load."""
-    is_classifier = loaded_as.endswith("ForSequenceClassification")
-    auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
+def _explain_loading(loaded_as: str) -> Iterator[str]:
+    """Explain how `transformers` loads the model."""
+    auto = "AutoModelForSequenceClassification" if loaded_as.endswith(CLASSIFIER) else "AutoModel"
     imports = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
     lines = ["```python", f"from transformers import {auto}, AutoTokenizer", *imports, ""]
     lines += [f'model = {auto}.from_pretrained("FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', "```"]
     yield f"The model's class in `transformers` is `{loaded_as}`; FOLDER is the folder of this README.md."
     yield "\n".join(lines)
-    if loaded_as.startswith(("Roberta", "XLMRoberta", "MPNet")):
+    if auto == "AutoModel" and loaded_as.startswith(("Roberta", "XLMRoberta", "MPNet")):
         yield "`AutoModel` adds a pooler with random weights, which the trained model does not have."
-    if not is_classifier:
+
+
+def _explain_prediction(loaded_as: str, methods: str | None, at: LayerScores | None) -> Iterator[str]:
+    """Explain how to predict, and name the parts that `transformers` does not load."""
+    if at is not None:
+        yield (
+            f"This model has no early exits: every text leaves after layer {at.layer}, with the logits of the trained "
+            "model there. Exits that depend on the text need the whole model (`study.export` without `--at-layer`) and "
+            "the software that trained it. To convert this model to ONNX, install `optimum-onnx` and run this command "
+            "in this folder:"
+        )
+        yield "```\noptimum-cli export onnx --model . --task text-classification onnx\n```"
+        return
+    if not loaded_as.endswith(CLASSIFIER):
         yield (
             "This code loads only the encoder. The other parts (classifiers, exits or a pooler) are in "
             "`heads.safetensors`, because `transformers` has no class for them. To predict with the whole model, "
@@ -175,12 +282,18 @@ def _name_software() -> str:
     return f"install {release} (`pip install FOLDER`, with the folder of its source code, or the file of its wheel)"
 
 
+def _explain_texts(record: Record) -> Iterator[str]:
+    """Say how the texts were cut in training and evaluation."""
+    if length := record.config.get("max_length"):
+        yield f"Texts were cut to {length} tokens: `tokenizer(..., truncation=True, max_length={length})`."
+
+
 def _describe_data(record: Record, data: str) -> Iterator[str]:
     """Say how the data differ from the official GLUE, whose scores these scores cannot be compared with."""
     task = TASKS[record.task]
     if task.place:
-        return
-    if data == "mini":
+        yield f"{task.title} is not a task of GLUE."
+    elif data == "mini":
         yield f"The data are generated: they only have the form of {task.title}."
     elif record.data_differences is None:
         yield f"It is not known whether the data are those of the official {task.title}."
@@ -188,11 +301,18 @@ def _describe_data(record: Record, data: str) -> Iterator[str]:
         yield f"The data are not the official {task.title}: {'; '.join(record.data_differences)}."
 
 
-def _format_scores(record: Record) -> Iterator[str]:
-    """Tabulate the scores of this trial."""
+def _format_scores(record: Record, scores: Sequence[float], at: LayerScores | None) -> Iterator[str]:
+    """Tabulate the scores of this trial, and give those of all seeds, which the tables of the study show."""
     trial = f"trial {record.key} at epoch {record.epoch} of {record.epochs}"
     yield f"These are dev scores of {trial}. Seed {record.seed} may have been chosen because of these scores."
-    values = {"score": record.score, **record.metrics, "mean layers": record.mean_layers}
+    if len(scores) > 1:
+        spread = f"{min(scores):.4f} to {max(scores):.4f}"
+        yield (
+            f"The tables of the study have the median of {len(scores)} seeds, {median(scores):.4f} ({spread})"
+            f"{', with all layers and exits' * (at is not None)}."
+        )
+    own, layers = (at, float(at.layer)) if at else (record, record.mean_layers)
+    values = {"score": own.score, **own.metrics, f"mean layers, of {record.num_layers}": layers}
     rows = [f"| {name} | {value:.4f} |" for name, value in values.items() if value is not None]
     yield "\n".join(["| what | value |", "| --- | --- |", *rows])
 

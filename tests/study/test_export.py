@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers.launched_studies import launched_study, mini_plan
@@ -15,9 +17,16 @@ from huggingface_hub import ModelCard
 from msgspec.structs import replace
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from analysis.studies.load import load_study
+from analysis.studies.stored_predictions import read_predictions
+from study import predict
 from study.export import export, format_model_card, main
 from study.facts.study_facts import read_facts
 from study.predict import ModelChoice, choose_model
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS
+from trainables.models.answer_rules import FixedLayer
+from trainables.models.exit_rules import apply_exit
 from trainables.runs.trained_model import load_trained
 
 
@@ -81,6 +90,67 @@ def test_card_names_trial_and_scores_but_not_the_machine(study, tmp_path):
         assert fact in card, fact
     assert 'AutoModelForSequenceClassification.from_pretrained("FOLDER")' in card
     assert row.host not in card and str(study) not in card and "/tmp" not in card
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory) -> Path:
+    """A study of one model with exits that was really trained."""
+    folder = tmp_path_factory.mktemp("runs") / "early"
+    trained_study(folder, "pabee", "mnli", config={"epochs": 1, "learning_rate": 2e-3, "num_hidden_layers": 3})
+    return folder
+
+
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_model_of_the_first_layers_has_the_scores_of_the_tables(early, tmp_path, capsys, layer):
+    row, to = choose_model(early, choice()), tmp_path / "to"
+    assert main([str(early), "--to", str(to), "--at-layer", str(layer)]) == 0
+    what = f"AlbertForSequenceClassification with {layer} of 12 layers, pabee/mnli, seed 43, trial {row.key}"
+    assert capsys.readouterr().out == f"wrote {to}: {what}\n"
+    stored, task = read_predictions(load_study(early), row), TASKS["mnli"]
+    tokenizer, model = AutoTokenizer.from_pretrained(to), AutoModelForSequenceClassification.from_pretrained(to).eval()
+    texts = [load_split(task, split, "mini").texts for split in task.dev_splits]
+    first, second = zip(*(pair for split in texts for pair in split), strict=True)
+    with torch.no_grad():
+        batch = tokenizer([*first], [*second], padding=True, truncation=True, return_tensors="pt")
+        logits = model(**batch).logits.numpy()
+    np.testing.assert_allclose(logits, stored.outputs.logits[layer - 1], atol=2e-3)  # stored in float16
+    of_table = stored.scored(apply_exit(FixedLayer(layer), stored.outputs).logits)
+    assert stored.scored(logits) == of_table
+    card = (to / "README.md").read_text()
+    assert f"| score | {of_table:.4f} |" in card and f"| mean layers, of 12 | {layer:.4f} |" in card
+    assert f"# pabee on MNLI, first {layer} of 12 layers" in card and "study.predict . input.tsv" not in card
+    assert "optimum-cli export onnx --model . --task text-classification onnx" in card
+    assert not (to / "model.json").exists()
+
+
+def test_model_of_the_first_layers_cannot_predict_with_exits(early, tmp_path, capsys):
+    assert main([str(early), "--to", str(tmp_path / "to"), "--at-layer", "2"]) == 0
+    (tmp_path / "in.tsv").write_text("sentence1\tsentence2\na dog sleeps\tan animal sleeps\n")
+    capsys.readouterr()
+    assert predict.main([str(tmp_path / "to"), str(tmp_path / "in.tsv")]) == 2
+    error = capsys.readouterr().err
+    assert (
+        error.startswith(f"study.predict: {tmp_path}/to is a model of transformers without exits")
+        and error.count("\n") == 1
+    )
+
+
+def test_layer_that_cannot_be_exported_is_refused_in_one_line(early, study, tmp_path, capsys):
+    to = ["--to", str(tmp_path / "to")]
+    assert refused(capsys, str(early), *to, "--at-layer", "4") == (
+        "--at-layer is 4; allowed: 1 to 3, the layers of the model"
+    )
+    assert refused(capsys, str(early), *to, "--at-layer", "0").startswith("--at-layer is 0; allowed: ")
+    key = choose_model(study, choice()).key
+    assert refused(capsys, str(study), *to, "--at-layer", "1") == (
+        f"trial {key} (albert/rte) cannot be exported: layer 1 has no linear classifier after a pooler, as the "
+        "sequence classifiers of transformers have it"
+    )
+    copy = shutil.copytree(early, tmp_path / "copy", ignore=shutil.ignore_patterns("*.npz"))
+    assert "which has the scores of each layer, is missing; to repair it: study.rebuild" in refused(
+        capsys, str(copy), *to, "--at-layer", "1"
+    )
+    assert not (tmp_path / "to").exists()
 
 
 def front_of(row, data):

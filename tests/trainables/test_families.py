@@ -21,7 +21,7 @@ from trainables.encoders.loading import load_encoder
 from trainables.models.answer_rules import FixedLayer
 from trainables.runs.flops import count_flops
 from trainables.runs.optimiser import training_words
-from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
+from trainables.runs.trained_model import TrainedModel, export_at_layer, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
@@ -88,6 +88,25 @@ def test_a_trial_resumes_and_its_export_predicts_equally(family, method, folders
     if method == "albert":
         plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "to").eval()
         torch.testing.assert_close(plain(**batch).logits, loaded.model.infer(batch).logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["pabee", "berxit", "palbert"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_first_layers_are_a_sequence_classifier(family, method, folders, cache, tmp_path):
+    spec = spec_of(method, "rte", backbone=folders[family], config={"num_hidden_layers": 0, "max_length": 32})
+    run = short_run(spec, cache)
+    trained = TrainedModel(run.spec, run._config, run._task, run._model.eval(), run._data.tokenizer)
+    for layer in range(1, NUM_LAYERS + 1):
+        folder = tmp_path / str(layer)
+        folder.mkdir()
+        export_at_layer(trained, layer, folder)
+        batch = dict(AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt"))
+        plain = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        with torch.no_grad():
+            ours, theirs = trained.model.heads(batch)[0][layer - 1], plain(**batch).logits
+        torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
+        assert plain.config.num_hidden_layers == layer
 
 
 def short_run(spec: TrialSpec, cache: Path) -> TrainingRun:

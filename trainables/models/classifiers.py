@@ -26,6 +26,10 @@ class LastLayerModel(EarlyExitModel):
         """Compute the classifier's logits, even for layers that it was not trained on."""
         return self.classifier(self.dropout(pooled))
 
+    def plain_head(self, index: int) -> tuple[nn.Module, nn.Module] | None:
+        """Return the pooler and the classifier of the last layer; None for the other layers, which were not trained."""
+        return (self.encoder.pooler, self.classifier) if index == self.encoder.num_layers - 1 else None
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the mean task loss of the last layer."""
         *_, last = self.first_tokens(batch)
@@ -62,6 +66,10 @@ class ClassifierPerLayer(EarlyExitModel):
         weights = torch.arange(1, len(losses) + 1).to(losses)
         return {"loss": (weights * losses).sum() / weights.sum()}
 
+    def plain_head(self, index: int) -> tuple[nn.Module, nn.Module] | None:
+        """Return the shared pooler and the layer's classifier."""
+        return self.encoder.pooler, self.classifiers[index]
+
     def sweep_rules(self) -> list[ExitRule]:
         """List the exit rules that were passed to the constructor."""
         return list(self.swept)
@@ -86,6 +94,10 @@ class PoolerPerLayer(ClassifierPerLayer):
             return super().pooled(index, first)
         poolers = [*self.poolers, self.encoder.pooler][index : index + len(first)]
         return torch.stack([self.encoder.pool(layer, pooler) for layer, pooler in zip(first, poolers, strict=True)])
+
+    def plain_head(self, index: int) -> tuple[nn.Module, nn.Module] | None:
+        """Return the layer's pooler and classifier."""
+        return [*self.poolers, self.encoder.pooler][index], self.classifiers[index]
 
 
 class FrozenEncoderModel(PoolerPerLayer):

@@ -89,6 +89,13 @@ class EarlyExitModel(nn.Module, ABC):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the scalar `loss` to minimise, and its parts by name."""
 
+    def plain_head(self, index: int) -> tuple[nn.Module, nn.Module] | None:
+        """Return the pooler and the linear classifier that compute the logits of layer `index`, counted from 0.
+
+        None if the layer has no such classifier. An export of the first layers needs these two.
+        """
+        return None
+
     def after_step(self) -> None:
         """Do what a method does once after each training step, in which `loss` may be called for several parts."""
 

@@ -58,6 +58,10 @@ class PonderModel(EarlyExitModel):
         """Compute the classifier's logits."""
         return self.classifier(self.dropout(pooled))
 
+    def plain_head(self, index: int) -> tuple[nn.Module, nn.Module] | None:
+        """Return the pooler and the classifier, which all layers share."""
+        return self.encoder.pooler, self.classifier
+
     def exit_logits(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Compute the logits of λ, and the state of Λ for the next layer."""
         with without_autocast(pooled.device):

@@ -9,11 +9,14 @@ An export can be read by `from_pretrained` of `transformers` and by `load_traine
     methods/                                     the files of the method, if it comes from an included folder
 
 Files in `methods` are read and run only if the user includes that folder (`trainables.include`, `--include`).
+
+`export_at_layer` instead exports the first layers as a plain sequence classifier, which only `transformers` reads.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +64,9 @@ from trainables.runs.trial_files import DESCRIPTION, WEIGHTS, read_model
 HEADS = "heads.safetensors"
 METHODS = "methods"
 _CLASSIFIER = "ForSequenceClassification"  # suffix of the sequence classifiers' names in transformers
+_CLASSIFIERS = "the sequence classifiers of transformers"
+_PROBE = ["a dog sleeps", "the old cat near the tree sees a red bird"], ["an animal rests", "it is not here"]
+_SAME_LOGITS = 1e-3  # largest difference of logits that rounding explains
 
 
 @dataclass(frozen=True)
@@ -155,15 +161,11 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
     Raises:
         ValueError: no class of `transformers` can represent the encoder.
     """
-    config = _make_configuration(trained)
-    with torch.random.fork_rng():  # the random weights drawn here are replaced below
-        plain = _make_plain_model(config)
-    ours, held = trained.model.cpu().state_dict(), _find_shared_parameters(plain)
-    with torch.no_grad(), quiet_transformers():
-        for name, parameter in held.items():
-            parameter.copy_(ours[name])
-        plain.save_pretrained(folder)
-        trained.tokenizer.save_pretrained(folder)
+    model = trained.model
+    is_classifier = isinstance(model, LastLayerModel) and not _find_plain_fault(model)
+    ours = model.cpu().state_dict()
+    config = _make_configuration(trained, model.encoder.num_layers, is_classifier=is_classifier)
+    held = _find_shared_parameters(_fill_plain_model(config, ours, trained.tokenizer, folder))
     save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
     methods = method_files.included()
     for name, content in methods.for_method(trainables.base_method(trained.spec.method)).items() if methods else ():
@@ -171,6 +173,67 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
         (folder / METHODS / name).write_bytes(content)
     description = {"spec": to_plain(replace(trained.spec, **_shorten_folders(trained.spec)))}
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+
+
+def export_at_layer(trained: TrainedModel, layer: int, folder: Path) -> None:
+    """Export the first layers of a model into an empty folder, with the classifier after the last of them.
+
+    The export is a sequence classifier of `transformers` without early exits.
+
+    Args:
+        layer: number of layers.
+
+    Raises:
+        ValueError: no class of `transformers` computes the logits of this layer.
+    """
+    model = trained.model.cpu()
+    if not 1 <= layer <= model.encoder.num_layers:
+        raise ValueError(f"the model has {model.encoder.num_layers} layers; allowed: 1 to {model.encoder.num_layers}")
+    if fault := _find_plain_fault(model):
+        raise ValueError(fault)
+    if (head := model.plain_head(layer - 1)) is None:
+        raise ValueError(f"layer {layer} has no linear classifier after a pooler, as {_CLASSIFIERS} have it")
+    parts = {"encoder.pooler": head[0], "classifier": head[1]}
+    weights = model.state_dict() | {
+        f"{part}.{name}": weight for part, module in parts.items() for name, weight in module.state_dict().items()
+    }
+    config = _make_configuration(trained, layer, is_classifier=True)
+    tokenizer = deepcopy(trained.tokenizer)
+    if not model.encoder.has_token_types:  # the encoder ignores them, but a class of `transformers` may not
+        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+    plain = _fill_plain_model(config, weights, tokenizer, folder)
+    batch = dict(tokenizer(*_PROBE, padding=True, return_tensors="pt"))
+    with torch.no_grad():
+        ours, theirs = model.heads(batch)[0][layer - 1], plain.eval()(**batch).logits
+    if not torch.allclose(ours, theirs, rtol=_SAME_LOGITS, atol=_SAME_LOGITS):
+        raise ValueError(f"{type(plain).__name__} of transformers computes other logits than layer {layer}")
+
+
+def _find_plain_fault(model: EarlyExitModel) -> str:
+    """Explain why no sequence classifier of `transformers` can have a model's encoder and heads; "" if one can."""
+    encoder = model.encoder
+    if type(encoder.configuration) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+        return f"transformers has no sequence classifier for {encoder.configuration.model_type}"
+    if not encoder.uses_pooler:
+        return f"its heads read {_READ[encoder.pooling]}, but {_CLASSIFIERS} read [CLS] through a pooler"
+    return ""
+
+
+_READ = {"first": "[CLS] without a pooler (pooling=first)", "mean": "the mean of all tokens (pooling=mean)"}
+
+
+def _fill_plain_model(
+    config: PreTrainedConfig, weights: Mapping[str, Tensor], tokenizer: PreTrainedTokenizerBase, folder: Path
+) -> PreTrainedModel:
+    """Make the `transformers` model of a configuration, with these weights, and save it with the tokenizer."""
+    with torch.random.fork_rng():  # the random weights drawn here are replaced below
+        plain = _make_plain_model(config)
+    with torch.no_grad(), quiet_transformers():
+        for name, parameter in _find_shared_parameters(plain).items():
+            parameter.copy_(weights[name])
+        plain.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return plain
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -197,22 +260,21 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return weights | heads, description | {"encoder": config.to_dict()}
 
 
-def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
-    """Make the `transformers` configuration of an export."""
+def _make_configuration(trained: TrainedModel, num_layers: int, *, is_classifier: bool) -> PreTrainedConfig:
+    """Make the `transformers` configuration of an export of the first layers."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
         reason = "the encoder has Nystrom attention, which no class of transformers has"
         raise ValueError(f"{reason}; study.predict can use the model without an export")
     config = deepcopy(model.encoder.configuration)
-    if getattr(config, "num_hidden_groups", 1) > 1 and model.encoder.num_layers < config.num_hidden_layers:
-        groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
+    if getattr(config, "num_hidden_groups", 1) > 1 and num_layers < config.num_hidden_layers:
+        groups = f"{num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
         raise ValueError(f"the encoder uses {groups}, which no configuration of transformers can describe")
-    config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
+    config.update({"num_hidden_layers": num_layers, "architectures": None})
     if getattr(config, "layer_types", None):  # ModernBERT: one for each layer
-        config.layer_types = config.layer_types[: model.encoder.num_layers]
+        config.layer_types = config.layer_types[:num_layers]
     config.update({"id2label": {}, "label2id": {}})  # otherwise the export could be loaded as an untrained classifier
-    has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    if has_class and isinstance(model, LastLayerModel) and model.encoder.uses_pooler:  # the class has the same logits
+    if is_classifier:
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
         config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"
         config.architectures = [_CLASSIFIER]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
+from trainables.runs.trained_model import TrainedModel, export_at_layer, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import UnreadableState
 from trainables.runs.trial_files import read_state, write_state
@@ -112,6 +113,75 @@ def test_a_classifier_that_transformers_has_gives_its_logits(method, task, backb
     torch.testing.assert_close(logits, trained.model.infer(batch).logits, atol=1e-5, rtol=0)
     assert tuple(plain.config.id2label.values()) == (trained.task.labels or ("score",))
     assert plain.config.problem_type == ("regression" if task == "stsb" else "single_label_classification")
+
+
+@torch.no_grad()
+def check_layer(trained: TrainedModel, layer: int, folder: Path) -> None:
+    """Check that the export of the first layers has their logits in transformers, and no more layers."""
+    folder.mkdir()
+    export_at_layer(trained, layer, folder)
+    batch = dict(AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt"))
+    plain = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    torch.testing.assert_close(plain(**batch).logits, trained.model.heads(batch)[0][layer - 1], atol=1e-5, rtol=0)
+    assert plain.config.num_hidden_layers == layer
+    assert tuple(plain.config.id2label.values()) == (trained.task.labels or ("score",))
+    assert not (folder / "model.json").exists() and not (folder / "heads.safetensors").exists()
+
+
+@pytest.mark.parametrize("backbone", ["mini-albert", "mini-bert", "mini-electra", "mini-roberta"])
+@pytest.mark.parametrize(("method", "task"), [("pabee", "mnli"), ("berxit", "rte"), ("palbert", "stsb")])
+def test_first_layers_are_a_sequence_classifier(method, task, backbone, cache, tmp_path):
+    if (method, task) == ("palbert", "stsb"):
+        method = "pondernet"
+    trained = unlike_any_other(cache, method, task, backbone=backbone)
+    layers = trained.model.encoder.num_layers
+    for layer in (1, layers):
+        check_layer(trained, layer, tmp_path / str(layer))
+
+
+def test_last_layer_of_a_plain_model_is_a_sequence_classifier(cache, tmp_path):
+    trained = unlike_any_other(cache, "albert", "rte")
+    check_layer(trained, trained.model.encoder.num_layers, tmp_path / "to")
+    with pytest.raises(ValueError, match=r"^layer 1 has no linear classifier after a pooler, as the sequence classif"):
+        export_at_layer(trained, 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("method", "backbone", "config", "fault"),
+    [
+        ("pabee", "mini-sharebert", {}, "transformers has no sequence classifier for sharebert"),
+        ("pabee", "mini-bert", {"pooling": "mean"}, "its heads read the mean of all tokens (pooling=mean), but"),
+        ("pabee", "mini-bert", {"pooling": "first"}, "its heads read [CLS] without a pooler (pooling=first), but"),
+        (
+            "electra-small",
+            "mini-electra",
+            {"head": "first_token"},
+            "its heads read [CLS] without a pooler (pooling=first), but the sequence classifiers of transformers read",
+        ),
+        (
+            "pabee",
+            "mini-bert",
+            {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3},
+            "the encoder has Nystrom attention, which no class of transformers has",
+        ),
+    ],
+)
+def test_layers_that_transformers_cannot_hold_are_refused(method, backbone, config, fault, cache, tmp_path):
+    trained = unlike_any_other(cache, method, "rte", backbone=backbone, config=config)
+    with pytest.raises(ValueError, match="^" + re.escape(fault)):
+        export_at_layer(trained, 2, tmp_path)
+
+
+def test_heads_of_another_form_are_refused_by_their_logits(cache, tmp_path, monkeypatch):
+    trained = unlike_any_other(cache, "pabee", "rte")
+    heads = type(trained.model).classified
+    monkeypatch.setattr(type(trained.model), "classified", lambda *given: 2 * heads(*given))
+    with pytest.raises(
+        ValueError, match=r"^AlbertForSequenceClassification of transformers computes other logits than"
+    ):
+        export_at_layer(trained, 2, tmp_path)
+    with pytest.raises(ValueError, match=r"^the model has 2 layers; allowed: 1 to 2$"):
+        export_at_layer(trained, 3, tmp_path)
 
 
 def test_no_place_of_this_machine_is_in_an_export(cache, tmp_path):
