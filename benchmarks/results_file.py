@@ -12,11 +12,12 @@ from typing import Any
 from study.facts.events import utc_now
 from trainables.files.atomic_files import write_json
 
-RESULTS = Path(__file__).parent / "results"
+FOLDER_VARIABLE = "BENCHMARK_RESULTS"  # environment variable that names another folder
+RESULTS = Path(os.environ.get(FOLDER_VARIABLE) or Path(__file__).parent / "results")
 
 
 def write_results(name: str, results: dict[str, Any]) -> None:
     """Keeps the figures of a benchmark, with the machine and the command that made them."""
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     facts = {"machine": platform.platform(), "cpus": os.cpu_count(), "command": shlex.join(sys.argv), "time": utc_now()}
     write_json(RESULTS / f"{name}.json", {**facts, **results})

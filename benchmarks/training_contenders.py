@@ -46,6 +46,8 @@ class Setting:
     def classifier(self, attention: str) -> Any:
         """The same model as Hugging Face makes it, on the device."""
         config = self.config
+        is_albert = AutoConfig.from_pretrained(self.spec.backbone).model_type == "albert"
+        dropout = {"classifier_dropout_prob" if is_albert else "classifier_dropout": config["classifier_dropout"]}
         with quiet_transformers():
             model = AutoModelForSequenceClassification.from_pretrained(
                 self.spec.backbone,
@@ -54,7 +56,7 @@ class Setting:
                 dtype=torch.float32,
                 hidden_dropout_prob=config["hidden_dropout"],
                 attention_probs_dropout_prob=config["hidden_dropout"],
-                classifier_dropout=config["classifier_dropout"],
+                **dropout,
             )
         return model.to(device())
 

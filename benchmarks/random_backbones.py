@@ -1,0 +1,33 @@
+"""A backbone of a published shape with random weights, for times that do not depend on what was learnt."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from transformers import AlbertConfig, AlbertModel
+
+from trainables.encoders.loading import quiet_transformers
+from trainables.encoders.mini_backbones import word_tokenizer
+
+
+def write_albert_base(folder: Path, texts: Iterable[str], *, num_layers: int = 12, hidden_size: int = 768) -> Path:
+    """Write an ALBERT of the shape of albert-base-v2, with a vocabulary of the words of `texts`.
+
+    Args:
+        num_layers: fewer than 12 and a smaller width make a quick trial of a benchmark.
+    """
+    torch.manual_seed(0)
+    tokenizer = word_tokenizer(texts)
+    config = AlbertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        intermediate_size=4 * hidden_size,
+        num_attention_heads=hidden_size // 64,
+        num_hidden_layers=num_layers,
+        pad_token_id=tokenizer.pad_token_id,
+        classifier_dropout_prob=0.0,
+    )
+    with quiet_transformers():
+        AlbertModel(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
