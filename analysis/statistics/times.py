@@ -65,11 +65,13 @@ class Times:
 
     @property
     def interval(self) -> Interval:
-        """95 % interval of the mean, over seeds, texts and rounds."""
+        """95 % interval of the mean, over seeds, texts and rounds; a time is never below 0."""
         if len(self.seeds) > 1:
-            return mean_interval(self.resampled, self.texts.mean(axis=1).tolist())
-        test = paired_test(self.mean, _variances_of_one(self.resampled[:, 0], self.rounds[0]))
-        return Interval(test.low, test.high)
+            found = mean_interval(self.resampled, self.texts.mean(axis=1).tolist())
+        else:
+            test = paired_test(self.mean, _variances_of_one(self.resampled[:, 0], self.rounds[0]))
+            found = Interval(test.low, test.high)
+        return Interval(max(found.low, 0.0), found.high)
 
     @cached_property
     def resampled(self) -> np.ndarray:

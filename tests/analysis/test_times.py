@@ -55,6 +55,11 @@ def test_one_seed_has_an_interval_over_rounds_and_texts():
     assert 0.005 < ratio.high - ratio.low < 0.2 and ratio.low < ratio.value < ratio.high
 
 
+def test_interval_of_a_time_holds_no_negative_time():
+    times = Times([1, 2], np.array([[1.0, 1.1], [2.0, 2.2]]), np.ones((2, 3)))
+    assert times.interval.low == 0 < times.mean < times.interval.high
+
+
 def test_median_and_slow_texts_are_over_texts_and_seeds():
     times = Times([1, 2], np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 30.0]]), np.ones((2, 3)))
     assert (times.mean, times.median) == (6.5, 2.0)
