@@ -65,8 +65,11 @@ def test_small_study_keeps_slots_busier_than_ray_tune(tmp_path):
     assert study["busy"] > tune["busy"] > 0
 
 
-SHORT_SIMULATIONS = ("mean", "metrics", "differences", "repeats", "looks", "epochs", "chosen", "safe")
-LONG_SIMULATIONS = [pytest.param(name, marks=pytest.mark.long) for name in ("verdict", "verdict-on-dev", "searched")]
+SHORT_SIMULATIONS = ("mean", "metrics", "looks", "epochs", "safe")
+LONG_SIMULATIONS = [
+    pytest.param(name, marks=pytest.mark.long)
+    for name in ("differences", "repeats", "chosen", "verdict", "verdict-on-dev", "searched")
+]
 
 
 @pytest.mark.slow

@@ -86,6 +86,7 @@ def test_predictions_are_made_again_by_the_stored_model(tmp_path, capfd):
     assert f"{path} is missing, and cannot be made again: " in capfd.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_launch_of_a_finished_study_repairs_its_predictions(tmp_path, capfd):
     study = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1"]

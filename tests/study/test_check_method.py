@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.faulty_methods import (
@@ -27,9 +29,17 @@ from trainables.files import method_files
 pytestmark = pytest.mark.slow
 
 
-def cases(names: Iterable[str], *, kept: Collection[str]) -> list[object]:
-    """All but the `kept` cases are long tests: each checks a method in a process of its own."""
-    return [pytest.param(name, marks=[] if name in kept else [pytest.mark.long], id=name) for name in names]
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that harm no process are checked in that of the tests, because a new one takes seconds to start."""
+
+    @contextmanager
+    def run_here(function: Callable[..., None], *arguments: object) -> Iterator[SimpleNamespace]:
+        received: list[object] = []
+        function(received.append, *arguments)
+        yield SimpleNamespace(receive=iter([*received, None]).__next__)
+
+    monkeypatch.setattr(check_method, "new_process", run_here)
 
 
 @pytest.fixture
@@ -43,8 +53,10 @@ def test_the_page_s_method_keeps_every_rule(methods: Path, capsys: pytest.Captur
     *rules, last = capsys.readouterr().out.splitlines()
     assert last == "every rule holds" and len(rules) > 20
     assert all(line.startswith("ok    entropy: ") for line in rules)
+    assert "ok    entropy: the model can be trained, and exits as on all layers, with pooling=first" in rules
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(methods / "entropy.py", "task.num_labels", "task.number_of_labels")
     assert check_method.main([str(methods)]) == 1
@@ -82,7 +94,8 @@ RETURNED = {  # what stands there -> what is put there, the function that is nam
 }
 
 
-@pytest.mark.parametrize("part", cases(RETURNED, kept=("step", "loss", "nan")))
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("part", RETURNED)
 def test_what_cannot_be_used_is_one_fault(methods: Path, capsys: pytest.CaptureFixture[str], part: str) -> None:
     file, (old, new, function, told) = methods / "entropy.py", RETURNED[part]
     own = "class Mine(ClassifierPerLayer):\n        def loss(self, batch):\n            loss = super().loss(batch)\n"
@@ -96,6 +109,7 @@ def test_what_cannot_be_used_is_one_fault(methods: Path, capsys: pytest.CaptureF
     assert fault.startswith(f"FAULT entropy: {file}:{number}: {told}")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(methods / "entropy.py", "entropy < self.threshold", "entropy < -1")
     assert check_method.main([str(methods)]) == 1
@@ -144,7 +158,9 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", cases(FAULTS, kept=("counting", "leaky", "dying")))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("counting", "dying") else pytest.mark.long) for name in FAULTS]
+)
 def test_hidden_inputs_of_a_method_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     write, expected = FAULTS[name]
     assert check_method.main([str(write(tmp_path / "methods"))]) == 1
@@ -153,14 +169,10 @@ def test_hidden_inputs_of_a_method_are_found(tmp_path: Path, capsys: pytest.Capt
     method_files.include(None)
 
 
-ALLOWED = [
-    (write_counting_in_buffer, ""),
-    pytest.param(write_drawing, "", marks=pytest.mark.long),
-    pytest.param(write_reading, "factor.json", marks=pytest.mark.long),
-]
-
-
-@pytest.mark.parametrize(("write", "files"), ALLOWED)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("write", "files"), [(write_counting_in_buffer, ""), (write_drawing, ""), (write_reading, "factor.json")]
+)
 def test_global_generators_files_beside_a_method_and_buffers_are_allowed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], write: Callable[[Path], Path], files: str
 ) -> None:

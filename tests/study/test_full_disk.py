@@ -65,6 +65,7 @@ def test_full_disk_is_named_and_the_study_continues_with_more_room(tmp_path, sto
         assert results(out / "s") == results(tmp_path / "whole" / "s")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_disk_without_inodes_is_named(tmp_path):
     with small_disk(tmp_path / "disk", kilobytes=5000, inodes=12) as disk:

@@ -102,6 +102,7 @@ def resolved(folder: Path, *words: str) -> ResolvedPlan:
 # Adapters.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["adapters", "distilled"])
 def test_an_example_passes_the_check_of_methods(folder: str, request: pytest.FixtureRequest) -> None:
     assert check_method.main([str(request.getfixturevalue(folder))]) == 0

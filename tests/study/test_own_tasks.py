@@ -106,6 +106,7 @@ def test_missing_task_files_are_listed(tmp_path: Path) -> None:
         TrainingRun(spec, cache=tmp_path / "cache")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_commands_of_the_page_run_in_the_order_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -378,9 +378,8 @@ def test_second_process_on_a_folder_is_refused(tmp_path, corpus, capsys):
     folder = tmp_path / "to"
     folder.mkdir()
     with FileLock(folder / "pretrain.lock"):
-        done = run("mlm", "--corpus", corpus, "--to", str(folder), *SMALL)
-    assert done.returncode == 2 and " is in use by another pretraining; " in done.stderr
-    assert done.stderr.count("\n") == 1 and not (folder / "pretraining.json").exists()
+        line = refused(capsys, "mlm", "--corpus", corpus, "--to", str(folder), *SMALL)
+    assert " is in use by another pretraining; " in line and not (folder / "pretraining.json").exists()
 
 
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -418,13 +417,12 @@ def test_loss_that_is_not_finite_is_one_line(tmp_path, corpus, capsys):
 
 
 @pytest.mark.slow
-def test_damaged_state_is_one_line(tmp_path, corpus):
+def test_damaged_state_is_one_line(tmp_path, corpus, capsys):
     folder = tmp_path / "to"
-    arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL]
     folder.mkdir()
     (folder / "state.pt").write_bytes(b"no state")
-    done = run(*arguments)
-    assert done.returncode == 2 and "contains state.pt, but no pretraining" in done.stderr
+    line = refused(capsys, "mlm", "--corpus", corpus, "--to", str(folder), *SMALL)
+    assert "contains state.pt, but no pretraining" in line
 
 
 @pytest.mark.long
@@ -455,13 +453,12 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("minutes", "steps"), [("1e-9", 2), ("1e9", 6)])
-@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=[two_cores, pytest.mark.long])])
 def test_max_minutes_finishes_the_backbone_after_an_epoch(minutes, steps, processes, tmp_path, corpus, capsys):
     folder = tmp_path / "to"
     arguments = ["mlm", "--corpus", "mini", "--corpus", corpus, *SMALL, "--to", str(folder), "--max-minutes", minutes]
-    done = run(*arguments, "--processes", processes)
-    assert done.returncode == 0, done.stderr
-    assert f"\nfinished: {steps} steps, " in done.stdout
+    assert pretrain.main([*arguments, "--processes", processes]) == 0
+    assert f"\nfinished: {steps} steps, " in capsys.readouterr().out
     made, file = read_finished_pretraining(str(folder)), read_pretraining(folder)
     assert made and made.steps == steps and file and file.processes == int(processes)
     limits = [departure.here for departure in made.departures if departure.what == "steps"]
@@ -472,6 +469,7 @@ def test_max_minutes_finishes_the_backbone_after_an_epoch(minutes, steps, proces
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_time_of_earlier_commands_counts_for_max_minutes(tmp_path, corpus):
     folder, arguments = tmp_path / "to", ["mlm", "--corpus", corpus, *ENDLESS]

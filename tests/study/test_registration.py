@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from helpers.launches import WITHOUT_RAY
 from helpers.mlflow_stores import free_port
-from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.places import ROOT
 
 from analysis import verify
 from analysis.report import registration
@@ -31,17 +29,15 @@ KEPT_LATER = "822af730af64b3a985a513b55e7df709cee0ec6e"  # the commit of a later
 STUDY = ["--method", "albert", "--task", "rte", "--samples", "0", "--seeds", "1", "--epochs", "1", "--name", "mine"]
 
 
-def launch(place: Path, *more: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """A launch that is given in the folder; its study lies there too."""
-    command = [sys.executable, "-m", "study.launch", *STUDY, *more]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies lie in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
 
 
-def test_plan_is_registered_before_first_trial(tmp_path: Path) -> None:
-    printed = launch(tmp_path, "--dry-run").stdout
+def test_plan_is_registered_before_first_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*STUDY, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
     (command,) = re.findall(r"^  (git tag (plan-\w{16})) && git push origin \2$", printed, re.M)
     command = command[0]
     author = "-c user.name=a -c user.email=a@b"
@@ -49,7 +45,7 @@ def test_plan_is_registered_before_first_trial(tmp_path: Path) -> None:
         f"git init -q . && git {author} commit -q --allow-empty -m a && {command}", shell=True, cwd=tmp_path, check=True
     )
     uri = f"sqlite:///{tmp_path}/others.db"
-    launch(tmp_path, *WITHOUT_RAY, "--register", "--tracking-uri", uri)
+    assert main([*STUDY, *WITHOUT_RAY, "--register", "--tracking-uri", uri]) == 0
     folder = tmp_path / "runs" / "mine"
     places = {event.place: event.digest for event in read_facts(folder).registered}
     digest = compute_plan_digest(folder)
@@ -64,9 +60,10 @@ def test_plan_is_registered_before_first_trial(tmp_path: Path) -> None:
     assert ['"plan_registered"' in line for line in lines[:4]] == [False, True, True, False]
 
 
-def test_launch_ends_before_any_trial_if_mlflow_refuses(tmp_path: Path) -> None:
+def test_launch_ends_before_any_trial_if_mlflow_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = f"http://127.0.0.1:{free_port()}"
-    said = launch(tmp_path, *WITHOUT_RAY, "--register", "--tracking-uri", gone, status=2).stderr
+    assert main([*STUDY, *WITHOUT_RAY, "--register", "--tracking-uri", gone]) == 2
+    said = capsys.readouterr().err
     assert "study.launch: --register: " in said and said.rstrip().endswith("; no trial was started")
     assert not read_facts(tmp_path / "runs" / "mine").trials
     assert registration(load_study(tmp_path / "runs" / "mine")).endswith(" was not registered before the first trial.")

@@ -50,7 +50,7 @@ def timed(launched, tmp_path_factory):
     lines = [line.rpartition(',"crc32"')[0] + "}" for line in text.splitlines()]
     (folder / FILE).write_text("\n".join(lines) + "\n")
     (folder / "events.copy.jsonl").unlink(missing_ok=True)
-    assert command.main([str(folder), "--minutes", "0.5", "--batch-sizes", "1,4"]) == 0
+    assert command.main([str(folder), "--minutes", "0.25", "--batch-sizes", "1,4"]) == 0
     return folder
 
 
@@ -80,7 +80,7 @@ def test_measurement_without_missing_models_goes_on(timed, capfd):
     folder = timed / "trials" / record.key
     folder.rename(timed / "moved")
     try:
-        event = command.measure_times(Options(study=str(timed), minutes=0.5, batch_sizes="1"))
+        event = command.measure_times(Options(study=str(timed), minutes=0.5, batch_sizes="4"))
     finally:
         (timed / "moved").rename(folder)
     assert event.missing == [record.key] and record.key not in {model.key for model in event.models}

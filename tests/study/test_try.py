@@ -173,7 +173,10 @@ def test_what_cannot_be_tried_is_one_line(arguments, said, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("typed", "status", "said"), [("p 40 + 2\nc\n", 0, "42"), ("q\n", 1, "interrupted")])
+@pytest.mark.parametrize(
+    ("typed", "status", "said"),
+    [("p 40 + 2\nc\n", 0, "42"), pytest.param("q\n", 1, "interrupted", marks=pytest.mark.long)],
+)
 def test_breakpoint_of_a_method_stops_in_the_debugger(methods, typed, status, said):
     edit(methods / "entropy.py", "    rules = [", "    breakpoint()\n    rules = [")
     command = [sys.executable, "-m", "study.try", "entropy", *ARGUMENTS[1:], "--include", str(methods)]

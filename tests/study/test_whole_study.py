@@ -170,6 +170,7 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     assert verify(folder) == []
 
 
+@pytest.mark.long
 def test_full_disk_during_trials_ends_launch_in_one_line(tmp_path):
     """A file size limit on the running launcher stands in for the disk."""
     folder = tmp_path / "full"

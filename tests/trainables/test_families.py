@@ -28,6 +28,11 @@ from trainables.runs.trial import TrialSpec
 ROWS = 16
 OF_ONE_FAMILY = ["sharebert", "electra-small", "alectra-small"]
 METHODS = [method for method in trainables.list_methods() if method not in OF_ONE_FAMILY]
+PAIRS = [(family, method) for family in FAMILIES for method in METHODS]
+SHORT = {(family, METHODS[number % len(METHODS)]) for number, family in enumerate(FAMILIES)}  # each family once
+EVERY_PAIR = pytest.mark.parametrize(
+    ("family", "method"), [pytest.param(*pair, marks=() if pair in SHORT else pytest.mark.long) for pair in PAIRS]
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +47,7 @@ def cache(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", FAMILIES)
+@EVERY_PAIR
 def test_every_rule_of_models_holds(family, method, tmp_path):
     folder = str(write_backbone(tmp_path / family, family, vocab_size=3000, num_hidden_layers=5))
     assert fits(method, folder)
@@ -59,8 +63,7 @@ def test_methods_of_one_family_refuse_the_others_with_the_reason(method, folders
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", FAMILIES)
+@EVERY_PAIR
 def test_a_trial_resumes_and_its_export_predicts_equally(family, method, folders, cache, tmp_path):
     start = {}
     config = {"num_hidden_layers": 0, "max_length": 32}

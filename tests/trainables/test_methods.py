@@ -21,6 +21,8 @@ from trainables.encoders.backbone_names import MINI_BACKBONES
 
 pytestmark = pytest.mark.slow
 
+FIRST, *OTHERS = trainables.list_methods()
+
 
 @pytest.mark.parametrize("method", trainables.list_methods())
 @pytest.mark.parametrize("backbone", MINI_BACKBONES)
@@ -36,7 +38,7 @@ def subject(method: str, backbone: str) -> Subject:
     return Subject(method, backbone)
 
 
-@pytest.fixture(scope="module", params=trainables.list_methods())
+@pytest.fixture(scope="module", params=[FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def short_trials(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShortTrials]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the new process

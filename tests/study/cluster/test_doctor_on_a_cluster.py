@@ -46,6 +46,7 @@ def faults(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line.removeprefix("FAULT ") for line in done.stdout.splitlines() if line.startswith("FAULT ")]
 
 
+@pytest.mark.long
 def test_a_cluster_without_a_worker_is_not_ready(head, tmp_path):
     done = examine(head, tmp_path, "--wait-minutes", "0.1")
     (fault,) = faults(done)

@@ -52,14 +52,11 @@ def environment(home: Path, **own: str) -> dict[str, str]:
     return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT)} | own
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "own",
-    [
-        pytest.param({}, marks=pytest.mark.long),
-        pytest.param({"RAY_AUTH_MODE": "disabled"}, marks=pytest.mark.long),
-        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "c" * 64},
-    ],
+    [{}, {"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "c" * 64}],
 )
 def test_local_ray_requires_a_token_that_no_file_contains(tmp_path: Path, own: dict[str, str]) -> None:
     """Whatever the user's environment says about other clusters."""
@@ -141,8 +138,8 @@ def test_launch_on_a_cluster_names_a_token_that_others_may_read(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/cluster.md"])
-@pytest.mark.parametrize("before", [None, 0o644])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/cluster.md", marks=pytest.mark.long)])
+@pytest.mark.parametrize("before", [pytest.param(None, marks=pytest.mark.long), 0o644])
 def test_documented_commands_leave_a_token_that_only_its_owner_reads(
     tmp_path: Path, page: str, before: int | None
 ) -> None:

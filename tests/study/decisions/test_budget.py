@@ -18,7 +18,7 @@ from trainables.data.tasks import TASKS
 
 pytestmark = pytest.mark.slow
 
-SLOTS = (1, 8, 200)
+SLOTS = (1, 8, pytest.param(200, marks=pytest.mark.long))
 SAMPLES, SEEDS = 12, 3
 PASSED = 1.01  # a tenth of the dearest trial here
 DEPENDENT = {"rte": "sst2"}
@@ -102,7 +102,7 @@ def test_an_arm_that_waits_for_its_start_gets_its_part(slots):
 
 
 def test_one_trial_runs_until_costs_are_known():
-    simulation = simulated(0.9 * unlimited(), slots=200)
+    simulation = simulated(0.9 * unlimited(), slots=8)
     kinds = [event.__struct_config__.tag for event in simulation.journal.events]
     assert kinds[:4] == ["launch_began", "trial_started", "epoch_reported", "asha_decided"]
     (first, *_) = simulation.journal.of(TrialStarted)

@@ -139,6 +139,7 @@ def test_arm_whose_smoke_step_ends_the_process_is_refused(tmp_path: Path, driver
     assert ("Fatal Python error: Segmentation fault" in log_of(tmp_path)) == ("SIGSEGV" in fault)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_trial_that_crashes_again_at_one_step_has_failed(tmp_path: Path, driver: str) -> None:

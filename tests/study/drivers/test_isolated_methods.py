@@ -20,7 +20,7 @@ from trainables.runs.trial import TrialSpec
 
 BASE = ["--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "2", "--epochs", "2", "--sampler", "random"]
 BASE += ["--early-stopping", "none", "--tracking-uri", "none", *ONE_AT_A_TIME]
-DRIVERS = [pytest.param("ray", marks=pytest.mark.long), "local"]
+DRIVERS = ["ray", "local"]
 
 
 def launched(folder: Path, method: str, driver: str, *more: str) -> list[Record]:
@@ -46,6 +46,7 @@ def test_replaced_function_of_torch_does_not_reach_other_methods(tmp_path: Path,
     assert results[0] == results[1] and len(results[0]) == 3 and len(beside) == 6
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_no_trial_finds_what_another_left_in_a_module(tmp_path: Path, driver: str) -> None:

@@ -52,6 +52,7 @@ def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "study"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_study_runs_in_a_locale_without_utf8_and_with_closed_input(tmp_path: Path) -> None:
     out = tmp_path / "größe"
@@ -269,8 +270,9 @@ def test_running_epoch_is_abandoned_at_time_limit(tmp_path, monkeypatch, capsys)
     assert len(cluster.scheduler.facts.under_way) == 2 and not cluster.scheduler.facts.records
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", [pytest.param("ray", marks=pytest.mark.long), "local"])
+@pytest.mark.parametrize("driver", ["ray", "local"])
 def test_a_limit_within_an_epoch_is_kept(tmp_path: Path, driver: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Epochs of thousands of steps, which would take minutes."""
     study = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1"]

@@ -57,6 +57,7 @@ def test_launch_goes_on_without_its_reader(tmp_path, capsys, driver, lost):
         )
 
 
+@pytest.mark.long
 @DRIVERS
 def test_launch_goes_on_without_its_terminal(tmp_path, driver):
     """The terminal is closed in the first trial: SIGHUP to all of its processes, and no output is possible any more."""

@@ -106,6 +106,7 @@ def test_two_processes_end_with_the_weights_and_scores_of_one(case, left):
             assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", ["mlm", "electra-rtd"])
 def test_gradients_are_exchanged_once_per_step_however_many_parts_it_has(objective, left):
     names = (objective, f"{objective}, accumulated")
@@ -113,11 +114,13 @@ def test_gradients_are_exchanged_once_per_step_however_many_parts_it_has(objecti
     assert whole == parts > 0
 
 
+@pytest.mark.long
 def test_in_half_precision_they_differ_by_its_rounding(left):
     alone, together = (state_of(left / name / "bfloat16 0") for name in ("alone", "together"))
     assert 0 < largest_difference(together, alone) < 5e-3
 
 
+@pytest.mark.long
 def test_with_dropout_too_all_hold_the_same_weights(left):
     names = ("alone/dropout 0", "together/dropout 0", "together/dropout 1")
     alone, first, second = (state_of(left / name) for name in names)
