@@ -15,6 +15,7 @@ from helpers.made_studies import (
     write_study,
 )
 from helpers.made_studies import predictions as make_predictions
+from helpers.messages import says
 from msgspec.structs import replace
 
 from analysis.layouts.evidence import gather
@@ -42,22 +43,18 @@ def compared(folder):
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"epochs": 3}, "albert: the best of 25 epochs; palbert: the best of 3 epochs"),
-        ({"select": "last"}, "albert: the best of 25 epochs; palbert: the last epoch"),
-        (
-            {"stop_after": 5},
-            "albert: the best of 25 epochs; palbert: the best of at most 25 epochs, stopped after 5 epochs without "
-            "improvement",
-        ),
+        ({"epochs": 3}, ["best of 3 epochs"]),
+        ({"select": "last"}, ["the last epoch"]),
+        ({"stop_after": 5}, ["at most 25 epochs, ", "after 5 epochs"]),
     ],
 )
 def test_rows_whose_epochs_dev_chose_unalike_are_not_tested(tmp_path, monkeypatch, own, words):
     monkeypatch.setitem(made_studies.SETTINGS, "palbert", own)
-    study = predicted_study(tmp_path / "s", METHODS, ["rte", "cola"])
+    study = predicted_study(tmp_path / "s", METHODS, ["rte", "cola"], num_examples=60)
     assert compared(study) == []
-    note = "ot tested against each other on RTE and CoLA, because their epochs were chosen on dev by different rules "
+    note = ["ot tested against each other ", "RTE and CoLA, ", "by different rules ", "--selection holdout"]
     for text in texts_of(study):
-        assert f"{note}(--selection holdout allows the test): {words}" in text
+        assert says(text, *note, "albert: the best of 25 epochs; ", "palbert: ", *words)
         assert "↑ |" not in text
 
 
@@ -70,11 +67,8 @@ def test_unlike_epochs_are_tested_where_a_holdout_chose_them(tmp_path, monkeypat
 def test_caption_says_of_each_row_what_dev_chose(tmp_path, monkeypatch):
     monkeypatch.setitem(made_studies.SETTINGS, "palbert", {"select": "last"})
     dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"]))
-    assert (
-        "selection dev (chosen by scores on the dev set that is reported: albert: the configuration and the best of "
-        "25 epochs; "
-        "palbert: the configuration, by its score at the last epoch)"
-    ) in dev
+    albert, palbert = "albert: the configuration and ", "palbert: the configuration, "
+    assert says(dev, "selection dev (", "dev set", albert, "25 epochs; ", palbert, "the last epoch)")
 
 
 def test_caption_says_nothing_of_dev_where_nothing_was_chosen(tmp_path, monkeypatch):
@@ -82,19 +76,16 @@ def test_caption_says_nothing_of_dev_where_nothing_was_chosen(tmp_path, monkeypa
         monkeypatch.setitem(made_studies.SETTINGS, method, {"select": "last"})
     monkeypatch.setattr(made_studies, "SPACE", {})
     dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"]))
-    assert (
-        "selection dev (nothing was chosen by scores: each number is from the last epoch); no search; profile paper;"
-        in dev
-    )
+    assert says(dev, "selection dev (nothing was chosen", "last epoch); no search; profile paper;")
     assert "dev set that is reported" not in dev
 
 
 def test_unlike_backbones_are_named_on_their_rows_and_not_tested(tmp_path):
-    one = predicted_study(tmp_path / "one", {"albert": 0.6}, ["rte"])
-    two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], backbone="someone/else")
+    one = predicted_study(tmp_path / "one", {"albert": 0.6}, ["rte"], num_examples=60)
+    two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], backbone="someone/else", num_examples=60)
     dev, answer = texts_of(one, two)
-    note = 'because their backbones differ (test_across = "backbones" in a --plan file allows the test): '
-    assert f"not tested against each other on RTE, {note}albert: albert/albert-base-v2; palbert: someone/else" in dev
+    note = ["not tested against each other ", "RTE, ", "backbones differ ", 'test_across = "backbones"']
+    assert says(dev, *note, "albert: albert/albert-base-v2; palbert: someone/else")
     assert "No method is tested against albert" in answer
     lines = {row["method"]: row["backbone"] for row in read_table(tmp_path / "out" / "dev.csv")}
     assert lines["albert"] == "albert/albert-base-v2" and lines["palbert"] == "someone/else"
@@ -120,35 +111,35 @@ def test_a_winner_replaced_with_its_confirm_scores_known_is_told(tmp_path):
     former = [record("palbert", "rte", 0.6, config=OTHER, seed=42 + i, trial=i) for i in range(3)]
     search = record("palbert", "rte", 0.6, phase="search", seed=9, trial=1, config=OTHER)
     study = write_study(tmp_path / "s", [*former, search, *arm("palbert", "rte", SCORES)], samples=2)
-    note = "inner was replaced after its confirm scores were known: palbert on RTE (3 scores, "
-    assert all(note in text for text in texts_of(study))
+    note = ["inner was replaced ", "confirm scores", "palbert on RTE (3 scores, "]
+    assert all(says(text, *note) for text in texts_of(study))
 
 
 def test_unfinished_search_is_told_and_refused_if_strict(tmp_path):
     study = write_study(tmp_path / "s", arm("palbert", "rte", SCORES), samples=4)
-    with pytest.raises(IncompleteTablesError, match="palbert/rte: 1 of 4 search trials ended; the number is of"):
+    with pytest.raises(IncompleteTablesError, match="palbert/rte: 1 of 4 search trials"):
         texts_of(study, strict=True)
 
 
 def test_search_no_better_than_constant_is_told(tmp_path):
     study = predicted_study(tmp_path / "s", {"albert": 0.3, "palbert": 0.8}, ["rte"])
     for text in texts_of(study):
-        assert "o search trial beats a constant answer: albert on RTE (constant: " in text
+        assert says(text, "o search trial ", "constant answer: ", "albert on RTE (constant: ")
 
 
 def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     monkeypatch.setattr(made_studies, "SPACE", {})
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES))
-    assert "rows searched different numbers of fields: palbert 1, albert 0" in texts_of(one, two)[0]
+    assert says(texts_of(one, two)[0], "different numbers of fields: ", "palbert 1, albert 0")
 
 
 @pytest.mark.slow
 def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.64}
     tasks = ["rte", "cola", "mrpc"]
-    once = predicted_study(tmp_path / "once", methods, tasks, seeds=10)
-    twice = predicted_study(tmp_path / "twice", methods, tasks, seeds=10, seen_with={"seeds": 5})
+    once = predicted_study(tmp_path / "once", methods, tasks, num_examples=60, seeds=6)
+    twice = predicted_study(tmp_path / "twice", methods, tasks, num_examples=60, seeds=6, seen_with={"seeds": 5})
     for first, second in zip(compared(once), compared(twice), strict=True):
         assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
         assert second.test.low < first.test.low < first.test.high < second.test.high
@@ -157,10 +148,8 @@ def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     assert means[1].adjusted_p_value == pytest.approx(min(1.0, 2 * means[0].adjusted_p_value))
     assert means[1].test.low < means[0].test.low
     assert "esults were analysed with" not in texts_of(once)[0]
-    assert all(
-        "esults were analysed with 5 seeds, then 10 seeds; p-values are multiplied by 2" in text
-        for text in texts_of(twice)
-    )
+    note = ["esults were analysed with ", "5 seeds, then 6 seeds; ", "multiplied by 2"]
+    assert all(says(text, *note) for text in texts_of(twice))
 
 
 def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
@@ -170,8 +159,8 @@ def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
     for first, second in zip(compared(once), compared(twice), strict=True):
         assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
         assert second.test.low < first.test.low
-    note = "esults were analysed with RTE, then RTE and CoLA; p-values are multiplied by 2"
-    assert all(note in text for text in texts_of(twice))
+    note = ["esults were analysed with ", "RTE, then RTE and CoLA; ", "multiplied by 2"]
+    assert all(says(text, *note) for text in texts_of(twice))
 
 
 @pytest.mark.parametrize(
@@ -184,9 +173,8 @@ def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
 def test_other_methods_and_baselines_of_earlier_tables_are_named(tmp_path, former, words):
     study = predicted_study(tmp_path / "s", METHODS, ["rte"], num_examples=60, seen_with=former)
     assert [one.looks for one in compared(study)] == [1]
-    assert all(
-        f"esults were analysed earlier with {words}; p-values are not corrected" in text for text in texts_of(study)
-    )
+    note = ["esults were analysed earlier ", f"{words}; ", "not corrected"]
+    assert all(says(text, *note) for text in texts_of(study))
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
@@ -210,7 +198,7 @@ def test_more_search_trials_are_a_look_if_they_replaced_a_winner(tmp_path, is_re
 def test_caption_of_a_holdout_does_not_count_looks_at_dev(tmp_path):
     held_out = {"protocol": {"selection": "holdout"}, "num_examples": 60}
     dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"], **held_out, seen_with={"seeds": 3}))
-    assert "selection holdout (chosen by scores on a slice of train, not on dev: the configuration" in dev
+    assert says(dev, "selection holdout (", "slice of train, not on dev: ", "the configuration")
 
 
 def test_the_same_number_of_seeds_seen_again_is_one_look(tmp_path):
@@ -224,7 +212,7 @@ def test_two_seeds_with_the_same_predictions_are_an_error(tmp_path):
     for row in rows[1:]:
         store_predictions(tmp_path / "s", row.key, arrays)
     study = write_study(tmp_path / "s", rows)
-    with pytest.raises(ValueError, match="albert/rte: seeds 42 and 43 have the same predictions to the last bit"):
+    with pytest.raises(ValueError, match=r"albert/rte: seeds 42 and 43 .* same predictions"):
         write_tables([study], tmp_path / "out")
 
 

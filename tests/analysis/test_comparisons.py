@@ -19,6 +19,7 @@ from helpers.made_studies import (
     write_study,
 )
 from helpers.made_studies import predictions as make_predictions
+from helpers.messages import says
 from msgspec.structs import replace as structs_replace
 from scipy import stats
 
@@ -91,7 +92,7 @@ def test_no_baseline_in_plan_means_no_marks(tmp_path):
     study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"], baseline=None)
     write_tables([study], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No difference is tested: the plans name different baselines or none; choose one with --baseline." in text
+    assert says(text, "No difference is tested: ", "different baselines or none; ", "--baseline.")
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -101,10 +102,10 @@ def test_what_a_mark_means_stands_only_where_there_is_one(tmp_path):
         study = predicted_study(tmp_path / name, {"albert": 0.6, "palbert": accuracy}, ["rte"])
         write_tables([study], tmp_path / name / "tables")
         captions[name] = (tmp_path / name / "tables" / "dev.md").read_text()
-    told = "each searched once, get a mark in up to 60 % of comparisons"
+    told = "in up to 60 % of comparisons"
     assert all(words in captions["marked"] for words in ("↑ |", told))
     assert not any(words in captions["equal"] for words in ("↑ |", told))
-    assert "↑ and ↓: the mean score is above or below that of albert" in captions["equal"]
+    assert says(captions["equal"], "↑ and ↓: the mean score ", "that of albert")
 
 
 def test_two_baselines_in_plans_mean_no_marks(tmp_path):
@@ -112,7 +113,7 @@ def test_two_baselines_in_plans_mean_no_marks(tmp_path):
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")
     write_tables([one, two], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No difference is tested: the plans name different baselines or none; choose one with --baseline." in text
+    assert says(text, "No difference is tested: ", "different baselines or none; ", "--baseline.")
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -121,13 +122,13 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
     two = [predicted_study(tmp_path / name, {"albert": 0.6, "palbert": 0.8}, ["rte"]) for name in ("one", "two")]
     for folders, number in ([alone], "no row"), (two, "2 rows"):
         rows = make_rows(load_studies(folders), separate=len(folders) > 1)
-        wanted = f"the baseline, albert, has {number} with results here; choose another with study.launch --baseline."
-        assert wanted in explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
+        said = explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
+        assert says(said, f"the baseline, albert, has {number} ", "choose another ", "--baseline.")
 
 
 def test_detectable_difference_is_one_number_in_points(comparisons):
     (note,) = comparison_notes(comparisons)
-    assert re.fullmatch(r"a difference of about \d+\.\d points on .* would have been found with 80 % power", note)
+    assert re.fullmatch(r"a difference of about \d+\.\d points .* 80 % power", note)
     missed = {one.task for one in comparisons if one.family == "baseline" and not one.holds}
     assert {task for task in ("rte", "cola", "stsb") if TASKS[task].title in note} == missed
 
@@ -142,7 +143,7 @@ def test_the_difference_is_that_of_the_mean_scores(rows, comparisons):
 def test_without_predictions_nothing_is_marked_and_the_caption_says_why(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", [0.9] * 5) + arm("albert", "rte", [0.5] * 5))], tmp_path)
     text = (tmp_path / "dev.md").read_text()
-    assert "No difference is tested, because no comparable row has predictions of the same examples as albert." in text
+    assert says(text, "No difference is tested, ", "no comparable row ", "the same examples as albert.")
     assert "↑ |" not in text
 
 
@@ -150,9 +151,7 @@ def test_predictions_that_do_not_belong_to_their_record_stop_the_tables(tmp_path
     rows = arm("palbert", "rte", [0.123, 0.123])
     for row in rows[1:]:
         store_predictions(tmp_path, row.key, make_predictions("palbert", "rte", 0.8, seed=1, num_examples=50, salt=0))
-    with pytest.raises(
-        ValueError, match=r"npz do not belong to their record: their score is 0\.\d+, but the record has 0.123"
-    ):
+    with pytest.raises(ValueError, match=r"npz do not belong .* 0\.\d+, .* 0.123"):
         write_tables([write_study(tmp_path, rows)], tmp_path / "tables")
 
 
@@ -247,8 +246,8 @@ def test_opposite_signs_of_medians_and_means_are_told(tmp_path):
     """Medians say palbert, 0.8 against 0.7; means, which are tested, say albert."""
     study = write_study_of_scores(tmp_path, {"albert": [90, 90, 70, 69, 68], "palbert": [82, 81, 80, 40, 40]})
     write_tables([study], tmp_path / "tables")
-    told = "the means are tested: palbert on RTE: median +10.0, mean -12.8 points relative to albert"
-    assert told in (tmp_path / "tables" / "dev.md").read_text()
+    told = ["the means are tested: ", "palbert on RTE: median +10.0, mean -12.8 points ", "albert"]
+    assert says((tmp_path / "tables" / "dev.md").read_text(), *told)
     answer = (tmp_path / "tables" / "answer.md").read_text()  # has only means
     assert re.search(r"^\| palbert/rte +\| +64\.6° \| +-12\.8 \(", answer, re.MULTILINE) and "+10.0" not in answer
     (one,) = [

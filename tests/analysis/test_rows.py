@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from helpers.made_studies import CONFIG, arm, read_table, record, write_plan_of, write_study
+from helpers.messages import says
 from msgspec.structs import replace
 
 from analysis.layouts.notes import shared_start_notes
@@ -47,7 +47,7 @@ def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
     records = arm("albert", "rte", SCORES)
     one = write_study(tmp_path / "one", records)
     two = write_study(tmp_path / "two", [*records[:-1], replace(records[-1], score=0.5, metrics={"accuracy": 0.5})])
-    with pytest.raises(ValueError, match=rf"is not the same in {one} and {two}: score 0.69 -> 0.5") as refused:
+    with pytest.raises(ValueError, match=rf"{one} and {two}: score 0.69 -> 0.5") as refused:
         make_rows(load_studies([one, two]))
     assert "\n" not in str(refused.value)
 
@@ -58,7 +58,7 @@ def test_unlike_ranges_are_printed_as_search_takes_them(tmp_path):
     plan = require_plan(two).plan
     arms = [replace(own, space={"learning_rate": (1e-5, 3e-5)}) for own in plan.arms]
     write_plan_of(two, replace(plan, arms=tuple(arms)))
-    unlike = r"albert/rte is not the same in .*: learning_rate 2e-06\.\.5e-05:log -> 1e-05,3e-05; --separate gives"
+    unlike = r"albert/rte .*: learning_rate 2e-06\.\.5e-05:log -> 1e-05,3e-05; --separate gives"
     with pytest.raises(ValueError, match=unlike):
         make_rows(load_studies([one, two]))
 
@@ -66,7 +66,7 @@ def test_unlike_ranges_are_printed_as_search_takes_them(tmp_path):
 def test_studies_of_unlike_seed_plans_are_refused(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("palbert", "rte", SCORES[:2]), seeds=2)
-    with pytest.raises(ValueError, match=f"{one} asks for --seeds 5, {two} for 2; allowed: the same --seeds"):
+    with pytest.raises(ValueError, match=f"{one} .* --seeds 5, {two} .* 2; .*the same --seeds"):
         write_tables([one, two], tmp_path / "out")
 
 
@@ -79,7 +79,7 @@ def test_row_with_fewer_seeds_is_marked_and_not_strict(tmp_path):
     assert "(n=2)" in line
     with pytest.raises(
         IncompleteTablesError,
-        match=r"albert/rte: fewer seeds: found seeds 42, 43; the protocol asks for seeds 42, 43, 44",
+        match=r"albert/rte: fewer seeds: .* 42, 43; .* 42, 43, 44",
     ):
         write_tables([one, two], tmp_path / "strict", strict=True, separate=True)
 
@@ -91,32 +91,33 @@ def test_row_with_fewer_seeds_is_marked_and_not_strict(tmp_path):
         (
             "rte",
             {"data_fingerprint": "beef"},
-            "a column cannot mix two data sets: RTE has data fingerprint f00d in {one} (--data hub), but beef in ",
+            ["RTE has data fingerprint f00d ", "{one} (--data hub), ", "beef in {two}"],
         ),
         (
             "sst2",
             {"data": "mini"},
-            "a table cannot mix generated data and other data: {one} (--data hub) and {two} (--data mini); allowed: ",
+            ["generated data", "{one} (--data hub) and {two} (--data mini); allowed: "],
         ),
     ],
 )
 def test_data_sets_share_no_column(tmp_path, separate, task, data, said):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("palbert", task, SCORES), **data)
-    with pytest.raises(ValueError, match=re.escape(said.format(one=one, two=two))):
+    with pytest.raises(ValueError) as refused:
         make_rows(load_studies([one, two]), separate=separate)
+    assert says(str(refused.value), *(part.format(one=one, two=two) for part in said))
 
 
 def test_a_record_of_other_data_than_its_arm_s_is_refused(tmp_path):
     records = [*arm("albert", "rte", SCORES), record("albert", "rte", 0.7, seed=47, data_fingerprint="beef")]
-    with pytest.raises(ValueError, match="data_fingerprint is beef, but the plan has f00d; a table cannot mix"):
+    with pytest.raises(ValueError, match=r"data_fingerprint is beef, .* f00d; "):
         load_study(write_study(tmp_path, records))
 
 
 def test_a_row_of_two_backbones_is_refused(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("albert", "cola", SCORES), backbone="someone/else")
-    with pytest.raises(ValueError, match=r"albert is not the same in .*backbone_fingerprint .*someone/else"):
+    with pytest.raises(ValueError, match=r"albert .*backbone_fingerprint .*someone/else"):
         make_rows(load_studies([one, two]))
 
 
@@ -130,7 +131,7 @@ def test_studies_of_equal_names_are_told_apart_by_their_folders(tmp_path):
 
 def test_a_study_given_twice_is_refused(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
-    with pytest.raises(ValueError, match=r"one and .*one are the same study; pass each study only once"):
+    with pytest.raises(ValueError, match=r"one and .*one are the same study; "):
         load_studies([one, one])
 
 
@@ -147,8 +148,8 @@ def test_rows_chosen_from_unlike_numbers_of_configurations_say_so(tmp_path):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES) + more, samples=3)
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES))
     write_tables([one, two], tmp_path / "out")
-    note = "rows tried different numbers of configurations on the same task: palbert 3, albert 1"
-    assert note in (tmp_path / "out" / "dev.md").read_text()
+    text = (tmp_path / "out" / "dev.md").read_text()
+    assert says(text, "different numbers of configurations ", "palbert 3, albert 1")
 
 
 def test_unlike_searches_of_one_total_are_told(tmp_path):
@@ -156,9 +157,8 @@ def test_unlike_searches_of_one_total_are_told(tmp_path):
     records = [row for place, number in numbers.items() for row in _searched(*place, number)]
     study = write_study(tmp_path / "s", records, samples=6)
     tables = {table.name: table for table in write_tables([study], tmp_path / "out")}
-    unlike = "palbert 6, albert 2 on SST-2; palbert 2, albert 6 on CoLA"
-    note = f"rows tried different numbers of configurations on the same task: {unlike}"
-    assert note in tables["dev"].notes
+    unlike = "; ".join(("palbert 6, albert 2 on SST-2", "palbert 2, albert 6 on CoLA"))
+    assert any(says(note, "different numbers of configurations ", unlike) for note in tables["dev"].notes)
     seventh = next(line for line in tables["checklist"].lines if line.label == "AutoRL 7").entries
     assert (seventh["answer"].text, seventh["evidence"].text) == ("No", f"search trials: {unlike}")
 
@@ -169,8 +169,8 @@ def test_a_search_that_began_with_winners_of_another_study_says_so(tmp_path):
     first = {"palbert/rte": (First(origin="runs/other, palbert/rte", values={"learning_rate": 3e-5}),)}
     write_plan_of(study, replace(plan, asked=replace(plan.asked, first=first)))
     tables = {table.name: table for table in write_tables([study], tmp_path / "out")}
-    note = "palbert's search on RTE began with winners of another study: runs/other"
-    assert note in tables["dev"].notes
+    (note,) = [note for note in tables["dev"].notes if "runs/other" in note]
+    assert says(note, "palbert's search on RTE ", "winners of another study")
     seventh = next(line for line in tables["checklist"].lines if line.label == "AutoRL 7").entries
     assert (seventh["answer"].text, seventh["evidence"].text) == ("No", f"search trials: palbert 1, albert 1; {note}")
 
@@ -185,5 +185,5 @@ def test_shared_start_of_all_seeds_is_noted(tmp_path):
     records = arm("albert", "rte", SCORES) + arm("deebert", "rte", SCORES)
     rows = make_rows(load_studies([write_study(tmp_path / "s", records, start_from={"deebert/rte": "albert/rte"})]))
     (note,) = shared_start_notes(rows)
-    assert note.startswith("all seeds of deebert on RTE start from one trained model of albert")
+    assert says(note, "all seeds of deebert on RTE ", "one trained model of albert")
     assert shared_start_notes(make_rows(load_studies([write_study(tmp_path / "t", records)]))) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.made_studies import HASH, SEEDS, arm, plan_of, read_table, record, write_plan_of, write_study
+from helpers.messages import says
 from helpers.places import ROOT
 from msgspec.structs import replace
 
@@ -111,8 +112,8 @@ def test_cell_with_other_seeds_than_the_protocols_is_marked(tmp_path):
     confirm = [record("palbert", "rte", score, seed=1 + i, trial=i) for i, score in enumerate(SCORES)]
     write_tables([write_study(tmp_path, [search, *confirm])], tmp_path)
     assert "72.5 (n=5)" in (tmp_path / "dev.md").read_text()
-    named = "palbert/rte: other seeds: found seeds 1, 2, 3, 4, 5; the protocol asks for seeds 42, 43, 44, 45, 46"
-    assert named in (tmp_path / "dev.md").read_text()
+    named = ["palbert/rte: other seeds: ", "1, 2, 3, 4, 5; ", "42, 43, 44, 45, 46"]
+    assert says((tmp_path / "dev.md").read_text(), *named)
 
 
 def test_strict_makes_an_incomplete_cell_an_error_and_writes_nothing(tmp_path):
@@ -186,14 +187,15 @@ def test_source_of_the_published_line_and_another_selection_are_noted(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", SCORES), protocol={"selection": "holdout"})
     write_tables([study], tmp_path)
     text = (tmp_path / "dev.md").read_text()
-    assert "- published lines: PALBERT Tab.2, arXiv 2204.03276; albert/albert-base-v2, dev, median of 5" in text
-    assert "- published scores were selected on the reported dev set; our scores were not" in text
+    source = ["PALBERT Tab.2, arXiv 2204.03276; ", "albert/albert-base-v2, dev, median of 5"]
+    assert says(text, "- published lines: ", *source)
+    assert says(text, "- published scores were selected ", "dev set; our scores were not")
 
 
 def test_another_backbone_puts_published_numbers_apart(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="some-bert")], tmp_path)
     text = (tmp_path / "dev.md").read_text()
-    assert "**Published, on another backbone than some-bert (PALBERT Tab.2" in text
+    assert says(text, "**Published, ", "another backbone than some-bert (PALBERT Tab.2")
 
 
 def test_backbone_in_a_folder_is_named_by_its_last_parts(tmp_path):
@@ -238,9 +240,9 @@ def test_latex_and_html_are_written_on_request(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--format", "tex,pdf"], "--format is 'pdf'; allowed: md, csv, tex, html, or several with commas"),
-        (["--format", "tex,"], "--format is ''; allowed: md, csv, tex, html, or several with commas"),
-        (["--format", "md,tex", "--tasks", "rte"], "--format is md,tex; allowed for a table that is only printed: one"),
+        (["--format", "tex,pdf"], "--format is 'pdf'; allowed: md, csv, tex, html, "),
+        (["--format", "tex,"], "--format is ''; allowed: md, csv, tex, html, "),
+        (["--format", "md,tex", "--tasks", "rte"], "--format is md,tex; allowed "),
     ],
 )
 def test_formats_that_are_not_allowed_are_refused(tmp_path, capsys, options, message):
@@ -256,7 +258,7 @@ def test_command_writes_beside_the_records_and_prints_scores_and_answer(tmp_path
     result = tables_command(study)
     assert result.returncode == 0
     assert result.stdout.startswith((study / "tables" / "answer.md").read_text())
-    assert "published" not in result.stdout.partition("\nThe protocol, notes and published numbers are in ")[0]
+    assert "published" not in result.stdout.partition("\nThe protocol, notes and ")[0]
     assert tables_command(study, "--format", "md").stdout == (study / "tables" / "dev.md").read_text()
 
 
@@ -279,7 +281,8 @@ def test_files_of_withdrawn_tables_are_deleted_and_others_stay(tmp_path):
 def test_empty_folder_is_one_line_and_status_2(tmp_path):
     result = tables_command(tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"analysis.tables: {tmp_path} has no plan.json; allowed: the folder of a study\n"
+    assert says(result.stderr, f"analysis.tables: {tmp_path} has no plan.json; ", "folder of a study\n")
+    assert result.stderr.count("\n") == 1
 
 
 def test_broken_line_is_named_with_file_and_number(tmp_path):
@@ -287,7 +290,7 @@ def test_broken_line_is_named_with_file_and_number(tmp_path):
     lines = (study / "events.jsonl").read_text().splitlines()
     lines[2] = lines[2][:40]
     (study / "events.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=r"events.jsonl:3: the text is not a JSON object"):
+    with pytest.raises(ValueError, match=r"events.jsonl:3: .*not a JSON object"):
         load_study(study)
 
 
@@ -301,7 +304,7 @@ def test_ablation_is_mean_and_deviation_beside_table_1(tmp_path):
 def test_studies_of_one_method_with_other_settings_join_on_request_only(tmp_path):
     plain = write_study(tmp_path / "plain", arm("palbert", "rte", SCORES))
     bare = write_study(tmp_path / "bare", arm("palbert", "rte", [0.6] * 5), settings={"num_lambda_layers": 0})
-    with pytest.raises(ValueError, match=rf"palbert/rte is not the same in {plain} and {bare}: .*num_lambda_layers 3"):
+    with pytest.raises(ValueError, match=rf"palbert/rte .* {plain} and {bare}: .*num_lambda_layers 3"):
         write_tables([plain, bare], tmp_path / "out")
     write_tables([plain, bare], tmp_path / "out", separate=True)
     text = (tmp_path / "out" / "dev.md").read_text()
@@ -345,18 +348,15 @@ def test_computing_environment_of_trials_is_told(tmp_path, stopping):
     ]
     devices, _, others = note.removeprefix("- trials were trained on ").partition("; ")
     assert devices == "A CPU (AVX2), 1 thread, torch 2.13.0 or cuda:0, torch 2.13.0"
-    moves = "another device, number of threads or torch version can change scores"
-    order = ", and so can the order in which search trials report to ASHA"
-    assert others == moves + order * (stopping is not None)
+    assert "torch version can change scores" in others
+    assert others.endswith(" report to ASHA") is (stopping is not None)
 
 
 def test_a_published_figure_over_tasks_stands_apart_with_its_parameters(tmp_path):
     write_tables([write_study(tmp_path, arm("albert", "rte", SCORES))], tmp_path)
     (row,) = [row for row in read_table(tmp_path / "published.csv") if row["method"] == "published ShareBERT-Small"]
     assert row["parameters_millions"] == "5" and not any(row[task] for task in EIGHT)
-    assert row["block"].startswith(
-        "Published, as 95.5 % of BERT-base's scores alone (ShareBERT, AAAI 2024, article 29781"
-    )
+    assert says(row["block"], "Published, as 95.5 % of ", "BERT-base", "ShareBERT, AAAI 2024, article 29781")
 
 
 def test_both_versions_of_albert_base_are_there_with_their_parameters():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launched_studies import launched_study
+from helpers.messages import says
 from helpers.places import GLUE, ROOT
 from helpers.plan_files import with_lines
 from helpers.simulation import NO_PROVENANCE
@@ -68,18 +69,18 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
     [
         (
             ["--method", "bert"],
-            "no method named 'bert'; available: albert, alectra-small, berxit, deebert, electra-small",
+            "'bert'; available: albert, alectra-small, berxit, deebert, ",
         ),
-        (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
+        (["--task", "snli"], "no task named 'snli'; available: sst2, "),
         (["--task", ","], "no task is given; available: sst2"),
         (
             ["--profile", "huge"],
-            "no profile named 'huge'; available: auto, ablation, electra",
+            "no profile named 'huge'; available: auto, ",
         ),
-        (["--sampler", "cma"], "no sampler named 'cma'; available: tpe, random, grid, qmc, cmaes, gp, PACKAGE.MODULE"),
-        (["--early-stopping", "median"], "--early-stopping is 'median'; allowed: none, asha, asha:grace=1,factor=3"),
-        (["--early-stopping", "asha:"], "--early-stopping is 'asha:'; allowed: none, asha, asha:grace=1,factor=3"),
-        (["--early-stopping", "asha:grace=2,grace=3"], "--early-stopping asha: grace is given twice; allowed: once"),
+        (["--sampler", "cma"], "'cma'; available: tpe, random, grid, "),
+        (["--early-stopping", "median"], "--early-stopping is 'median'; allowed: none, asha, "),
+        (["--early-stopping", "asha:"], "--early-stopping is 'asha:'; allowed: none, asha, "),
+        (["--early-stopping", "asha:grace=2,grace=3"], "--early-stopping asha: grace is given twice"),
         (["--early-stopping", "asha:factor=1"], "asha:factor=1: factor is 1; allowed: a whole number >= 2"),
         (["--early-stopping", "asha:grac=2"], "asha:grac=2: no field named grac; available: grace, factor"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
@@ -87,43 +88,43 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--seeds", "-1"], "--seeds is -1; allowed: a whole number >= 1"),
         (["--epochs", "0"], "--epochs is 0; allowed: a whole number >= 1"),
         (["--samples", "many"], "--samples is 'many'; allowed: a whole number"),
-        (["--task", "qqp", "--data", "/nowhere"], "no folder /nowhere; data must be mini, hub or a folder"),
+        (["--task", "qqp", "--data", "/nowhere"], "no folder /nowhere; data must be mini, "),
         (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
         (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
         (["--backbone", "albert-bsae", "--dry-run"], "OWNER/NAME; did you mean albert-base?"),
         (
             ["--backbone", "albert-base"],
-            "backbone 'albert-base' has no tokenizer; give one (for study.launch: tokenizer = NAME in",
+            "backbone 'albert-base' has no tokenizer; ",
         ),
-        (["--set", "depth=3"], "--set depth: palbert has no such field; its fields are adam_epsilon"),
+        (["--set", "depth=3"], "--set depth: palbert has no such field; "),
         (["--set", "depth"], "--set is 'depth'; allowed: [SCOPE:]FIELD=VALUE"),
         (["--start-from", "rte"], "study.launch: --start-from is 'rte'; allowed: ARM=ARM"),
-        (["--start-from", "rte=snli"], "study.launch: --start-from rte=snli: no task named 'snli'"),
+        (["--start-from", "rte=snli"], "--start-from rte=snli: no task named 'snli'"),
         (
             ["--task", "rte", "--start-from", "rte=mnli"],
-            "palbert/rte starts from palbert/mnli, which is not part of this study",
+            "palbert/rte starts from palbert/mnli, ",
         ),
         (
             ["--method", "albert:9-layers"],
-            "num_hidden_layers of albert:9-layers is 9; backbone 'mini-albert' has 6 layers",
+            "albert:9-layers is 9; backbone 'mini-albert' has 6 layers",
         ),
         (["--baseline", "bert"], "no method named 'bert'; available: albert"),
         (["--method", "bert"], " (a method of your own needs --include FOLDER)"),
         (
             ["--method", "albert,palbert", "--baseline", "PABEE"],
-            "--baseline PABEE is not studied; allowed: albert, palbert; to add it to the study: --method pabee",
+            "--baseline PABEE is not studied; allowed: albert, palbert; ",
         ),
         (["--explain", "palbert/rte"], "--explain requires --dry-run"),
-        (["--dry-run", "--explain", "rte"], "no arm of this study named 'rte'; available: palbert/sst2, palbert/cola"),
+        (["--dry-run", "--explain", "rte"], "'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
-        (["--backbone", ""], "--backbone is empty; give some text, or leave the option out"),
-        (["--name", "a/b"], "--name is 'a/b'; allowed: the name of one folder"),
-        (["--name", ".."], "--name is '..'; allowed: the name of one folder"),
-        (["--name", "what?x"], "--name is 'what?x'; allowed: the name of one folder, without /, ? and %"),
-        (["--name", "100%25"], "--name is '100%25'; allowed: the name of one folder"),
-        (["--name", "a\nb"], "--name is 'a\\nb'; allowed: the name of one folder"),
+        (["--backbone", ""], "--backbone is empty; "),
+        (["--name", "a/b"], "--name is 'a/b'; allowed: "),
+        (["--name", ".."], "--name is '..'; allowed: "),
+        (["--name", "what?x"], "one folder, without /, ? and %"),
+        (["--name", "100%25"], "--name is '100%25'; allowed: "),
+        (["--name", "a\nb"], "--name is 'a\\nb'; allowed: "),
         (["--max-idle-hours", "0"], "--max-idle-hours is 0; allowed: a number > 0"),
-        (["--address", "ray://anna:SECRET@host:1"], "--address holds more than a host and a port; allowed: auto, HOST"),
+        (["--address", "ray://anna:SECRET@host:1"], " a host and a port; allowed: auto, HOST"),
         (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1; allowed: a number >= 0"),
         (["--gpus-per-trial", "some"], "--gpus-per-trial is 'some'; allowed: a number"),
         (["--cpus-per-trial", "0"], "--cpus-per-trial is 0; allowed: a number > 0"),
@@ -131,13 +132,13 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--max-gpu-hours", "nan"], "--max-gpu-hours is 'nan'; allowed: a number"),
         pytest.param(
             ["--max-gpu-hours", "2"],
-            "--max-gpu-hours is 2, but this machine has no GPU; leave out --max-gpu-hours",
+            "no GPU; leave out --max-gpu-hours",
             marks=pytest.mark.skipif(count_local_gpus() > 0, reason="this machine has a GPU"),
         ),
-        (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, a server's URL such as"),
+        (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, "),
         (
             ["--storage", "/proc/nowhere"],
-            "--storage /proc/nowhere cannot be written: /proc is not writable; allow",
+            "--storage /proc/nowhere cannot be written: ",
         ),
         (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),
     ],
@@ -152,8 +153,7 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"study {folder} does not match this command; differences (study -> command): " in error
-    assert "differences (study -> command): epochs 2 -> 3. Choose another --name" in error
+    assert says(error, f"study {folder} does not match ", ": epochs 2 -> 3. ", "another --name")
     assert error.count("\n") == 1 and require_plan(folder).plan == resolved
 
 
@@ -166,8 +166,8 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     write_json(folder / "plan.json", content | edited)
     assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"{folder / 'plan.json'} was edited: the digest in the file is" in error and error.count("\n") == 1
-    assert error.endswith("; delete the file, then repeat the launch of this study\n")
+    assert says(error, f"{folder / 'plan.json'} was edited: ", "digest", "; delete the file, ", "repeat the launch")
+    assert error.count("\n") == 1
 
 
 def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
@@ -176,10 +176,7 @@ def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
     (folder / "plan.json").write_text('{"plan": ')
     assert launch.main(["--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert (
-        error.endswith(f"; delete the file, then repeat the launch of this study: {command}\n")
-        and error.count("\n") == 1
-    )
+    assert says(error, "; delete the file, ", f": {command}\n") and error.count("\n") == 1
 
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
@@ -210,7 +207,7 @@ def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
     write(folder, resolved)
     fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(fewer) == 0
-    assert "--samples 1 is ignored, because the study already has 4 samples\n" in capsys.readouterr().out
+    assert says(capsys.readouterr().out, "--samples 1 is ignored, ", "already has 4 samples\n")
     assert launch.main([*fewer[:2], *fewer[4:]]) == 0
     assert "already" not in capsys.readouterr().out
 
@@ -283,8 +280,8 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
     real = ["--task", "rte", "--data", str(GLUE), "--dry-run", "--out", str(tmp_path)]
     assert launch.main([*real, "--method", "palbert,pabee"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "backbone mini-albert has random weights; --backbone chooses a pretrained one"
-    assert "the other methods are tested against the baseline palbert" in lines
+    assert says(lines[1], "mini-albert", "random weights; ", "--backbone")
+    assert any(line.endswith("tested against the baseline palbert") for line in lines)
     assert launch.main(real) == 0
     assert "palbert/rte" in capsys.readouterr().out
     assert launch.main(["--task", "stsb", "--data", str(GLUE), "--out", str(tmp_path)]) == 2
@@ -294,12 +291,9 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
 @pytest.mark.parametrize("setting", [["--set", "pabee:patience=6"], ["--search", "pabee:patience=6,7,8"]])
 def test_dry_run_names_arms_that_cannot_exit_early(tmp_path, capsys, setting):
     asked = ["--method", "albert,pabee", "--task", "rte", "--out", str(tmp_path), "--dry-run"]
-    note = (
-        "no example of pabee/rte can exit early: with patience 6, exits begin after layer 7, but the backbone has 6 "
-        "layers; allow exits with --set pabee:patience=3"
-    )
+    note = ["pabee/rte can exit early: ", "with patience 6, ", "layer 7, ", "6 layers; ", "--set pabee:patience=3"]
     assert launch.main([*asked, *setting]) == 0
-    assert note in capsys.readouterr().out.splitlines()
+    assert any(says(line, *note) for line in capsys.readouterr().out.splitlines())
     assert launch.main([*asked, "--set", "pabee:patience=4"]) == 0
     assert "can exit early" not in capsys.readouterr().out
 
@@ -307,7 +301,7 @@ def test_dry_run_names_arms_that_cannot_exit_early(tmp_path, capsys, setting):
 def test_a_study_named_as_a_task_is_told_from_the_task(tmp_path, capsys):
     asked = ["--profile", "mini", "--method", "palbert", "--out", str(tmp_path), "--dry-run", "--name", "rte"]
     assert launch.main(asked) == 0
-    assert capsys.readouterr().out.splitlines()[2] == "--name rte only names the study; --task rte chooses the task"
+    assert says(capsys.readouterr().out.splitlines()[2], "--name rte only names ", "--task rte ")
     assert launch.main([*asked, "--task", "rte"]) == 0
     assert "--name rte" not in capsys.readouterr().out
 
@@ -398,7 +392,7 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
     more = replace(asked, seeds=asked.seeds + 1)
 
     def refuse(*_: object, **__: object) -> None:
-        raise ValueError("trial k on host is not what the plan says")
+        raise ValueError("not what the plan says")
 
     monkeypatch.setattr("study.launch.Launch.drive", refuse)
     options = launch.main.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
@@ -414,4 +408,4 @@ def test_launch_names_the_place_that_replaces_an_unusable_cache(tmp_path, monkey
     monkeypatch.setattr("study.launch.Launch.run", lambda self: "")  # runs no trial
     launch.main(["--task", "rte", "--profile", "mini", "--out", str(tmp_path / "runs"), "--tracking-uri", "none"])
     place = tmp_path / ".cache" / "glue-exit-study"
-    assert f"{file}/glue-exit-study is not writable; tokenised data are stored in {place}\n" in capsys.readouterr().err
+    assert says(capsys.readouterr().err, f"{file}/glue-exit-study is not writable; ", f" in {place}\n")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.made_studies import arm, config_of, record, write_study
+from helpers.messages import says
 from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
@@ -168,27 +169,14 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there is no input file {file}; give a TSV file with a header line"),
-        (b"", "{file} is empty; allowed: a TSV file whose header line has sentence"),
-        (b"index\tsentence\n", "{file} has no rows; allowed: a header line and a line for each row"),
-        (
-            b"text,label\nfine,1\n",
-            "{file}, line 1: there is no column 'sentence'; the columns are separated by commas (','); "
-            "allowed in .tsv: tabs",
-        ),
-        (
-            b"sentence\tsentence\na\tb\n",
-            "{file}, line 1: there are several columns 'sentence'; the columns are sentence, sentence",
-        ),
-        (
-            b"index\tsentence\n0\tone\n1\n",
-            "{file}, line 3: the number of columns is 1 instead of 2: '1'; the columns must be index, sentence",
-        ),
-        (
-            b"index\tsentence\n0\tone\n1\t \n",
-            "{file}, line 3: there is no text in sentence; allowed: text in at least one column",
-        ),
-        (b"sentence\ncaf\xe9\n", "{file}, line 2: byte 0xe9 is not UTF-8; allowed: UTF-8"),
+        (None, ["no input file {file}; ", "a header line"]),
+        (b"", ["{file} is empty; ", "header line has sentence"]),
+        (b"index\tsentence\n", ["{file} has no rows; ", "a line for each row"]),
+        (b"text,label\nfine,1\n", ["{file}, line 1: ", "'sentence'; ", "commas (','); ", "tabs"]),
+        (b"sentence\tsentence\na\tb\n", ["{file}, line 1: ", "several columns 'sentence'; ", "sentence, sentence"]),
+        (b"index\tsentence\n0\tone\n1\n", ["{file}, line 3: ", "1 instead of 2: '1'; ", "index, sentence"]),
+        (b"index\tsentence\n0\tone\n1\t \n", ["{file}, line 3: ", "no text in sentence; ", "at least one column"]),
+        (b"sentence\ncaf\xe9\n", ["{file}, line 2: ", "byte 0xe9 ", "allowed: UTF-8"]),
     ],
 )
 def test_a_file_that_cannot_be_answered_is_refused_in_one_line(studies, tmp_path, capsys, content, message):
@@ -196,11 +184,13 @@ def test_a_file_that_cannot_be_answered_is_refused_in_one_line(studies, tmp_path
     if content is not None:
         file.write_bytes(content)
     model, to = folder_of(studies["pabee/sst2"]), tmp_path / "answers.tsv"
-    assert refused(capsys, model, file, "--to", to) == message.format(file=file)
+    assert says(refused(capsys, model, file, "--to", to), *(part.format(file=file) for part in message))
     assert not to.exists()
 
 
-@pytest.mark.parametrize("name", ["-", *(pytest.param(name, marks=pytest.mark.long) for name in ("/dev/stdin", "{fifo}"))])
+@pytest.mark.parametrize(
+    "name", ["-", *(pytest.param(name, marks=pytest.mark.long) for name in ("/dev/stdin", "{fifo}"))]
+)
 def test_pipe_is_answered_as_the_file(studies, tmp_path, name):
     folder, file, fifo = folder_of(studies["pabee/sst2"]), tmp_path / "file.tsv", tmp_path / "fifo"
     file.write_text("sentence\ndull\na delight\n")
@@ -220,7 +210,7 @@ def test_pipe_fault_uses_users_name(studies, tmp_path):
     command = [sys.executable, "-m", "study.predict", str(folder_of(studies["pabee/sst2"])), "-"]
     done = subprocess.run(command, cwd=ROOT, input="index\n1\n", capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "study.predict: -, line 1: there is no column 'sentence'; the columns are index\n"
+    assert says(done.stderr, "study.predict: -, line 1: ", "'sentence'; ", "index\n")
 
 
 def test_answers_that_are_there_are_not_replaced(studies, tmp_path, capsys):
@@ -233,11 +223,9 @@ def test_answers_that_are_there_are_not_replaced(studies, tmp_path, capsys):
 
 def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
     file, to = write_rows(tmp_path / "test.tsv", "sst2", "test"), ["--to", tmp_path / "answers.tsv"]
-    nothing = f"{tmp_path} is neither a study (no plan.json) nor a model (no model.safetensors)"
-    assert refused(capsys, tmp_path, file, *to) == nothing
-    assert refused(capsys, tmp_path, file, "--task", "sst2", *to) == (
-        f"--trial, --method and --task choose a model of a study, but {tmp_path} has no plan.json"
-    )
+    assert says(refused(capsys, tmp_path, file, *to), f"{tmp_path} ", "(no plan.json)", "(no model.safetensors)")
+    said = refused(capsys, tmp_path, file, "--task", "sst2", *to)
+    assert says(said, "--trial, --method and --task ", f"{tmp_path} has no plan.json")
     study = folder_of(studies["pabee/sst2"])
     searched = next(row for row in read_facts(study).records if row.phase == "search")
     assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} has no model")
@@ -279,20 +267,20 @@ def test_another_exit_rule_answers_as_it_does_on_all_layers(studies, tmp_path, a
         (
             "pabee/sst2",
             ["rule=entrpy"],
-            "available: fixed, patience, entropy, max_probability, pcee, f-pabee, beem; did",
+            ["available: fixed, patience, entropy", ", beem; did you mean entropy"],
         ),
         (
             "pabee/sst2",
             ["rule=entropy"],
-            "--set rule=entropy needs a value for the rule's setting; add --set entropy=NU",
+            ["--set rule=entropy needs a value", "add --set entropy=NU"],
         ),
-        ("pabee/sst2", ["rule=fixed", "layer=0"], "--set rule=fixed: layer is 0; allowed: a whole number >= 1"),
-        ("pabee/sst2", ["rule=beem", "evidence=much"], "--set rule=beem: evidence is 'much'; allowed: a number"),
-        ("pabee/sst2", ["rule=beem", "evidence=1", "q=1"], "the exit rule beem has no q; it has evidence, weight"),
+        ("pabee/sst2", ["rule=fixed", "layer=0"], ["--set rule=fixed: layer is 0; ", "a whole number >= 1"]),
+        ("pabee/sst2", ["rule=beem", "evidence=much"], ["--set rule=beem: evidence is 'much'; ", "a number"]),
+        ("pabee/sst2", ["rule=beem", "evidence=1", "q=1"], ["beem has no q; ", "evidence, weight"]),
         (
             "pabee/stsb",
             ["rule=entropy"],
-            "no exit rule of pabee on STS-B (a regression task) named 'entropy'; available: f",
+            ["pabee on STS-B (a regression task)", "'entropy'; available: f"],
         ),
     ],
 )
@@ -301,33 +289,30 @@ def test_what_is_no_exit_rule_is_refused_in_one_line(studies, tmp_path, capsys, 
     options = [word for setting in settings for word in ("--set", setting)]
     assert main([str(folder_of(studies[arm])), str(dev), *options]) == 2
     error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    assert says(error, *message) and error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        (
-            "patince=2",
-            "--set patince is not an exit setting; this model's exit settings are patience; did you mean patience?",
-        ),
-        ("depth=2", "--set depth is not an exit setting; this model's exit settings are patience\n"),
-        ("learning_rate=1", "--set learning_rate is not an exit setting; this model's exit settings are patience\n"),
-        ("patience=2 --set patience=3", "--set patience is given twice; allowed: once"),
-        ("patience=0", "patience is 0; allowed: a whole number >= 1"),
+        ("patince=2", ["--set patince ", "exit settings are patience; ", "did you mean patience?"]),
+        ("depth=2", ["--set depth ", "exit settings are patience\n"]),
+        ("learning_rate=1", ["--set learning_rate ", "exit settings are patience\n"]),
+        ("patience=2 --set patience=3", ["--set patience ", "twice; allowed: once"]),
+        ("patience=0", ["patience is 0; ", "a whole number >= 1"]),
     ],
 )
 def test_what_is_no_exit_setting_is_refused_in_one_line(studies, tmp_path, capsys, setting, message):
     dev = write_rows(tmp_path / "dev.tsv", "sst2", "dev")
     assert main([str(folder_of(studies["pabee/sst2"])), str(dev), "--set", *setting.split()]) == 2
     error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    assert says(error, *message) and error.count("\n") == 1
 
 
 def test_setting_of_a_model_without_exit_settings_is_refused():
     rule, spec = FixedLayer(layer=1), SimpleNamespace(method="albert", config={})
     trained = SimpleNamespace(model=SimpleNamespace(exit_rule=rule), spec=spec)
-    with pytest.raises(ValueError, match=r"^--set patience is not an exit setting; this model has no exit settings$"):
+    with pytest.raises(ValueError, match=r"^--set patience .*; .* no exit settings$"):
         set_exit(trained, {"patience": 2})
 
 
@@ -344,8 +329,8 @@ def test_risk_uses_earliest_safe_exit_of_dev(studies, tmp_path, capsys, arm, rul
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=1e-6)
     printed = capsys.readouterr().out
     assert f"with exit {describe_rule(settings.rules[place])}\n" in printed
-    assert f" is safe on dev: at most {100 * risk:g} % of new rows lose a correct answer compared with all" in printed
-    assert f"(95 % confidence, {len(layers)} labelled rows of {stored})" in printed
+    rows = f"{len(layers)} labelled rows of {stored})"
+    assert says(printed, " is safe on dev: ", f"at most {100 * risk:g} % ", "95 % confidence, ", rows)
     assert "by hand" not in printed
 
 
@@ -358,21 +343,19 @@ def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys)
     place = find_safe_setting(settings.lost(labels), 0.3)
     layers = np.array([int(layer) for _, _, layer in answered(tmp_path / "answers.tsv")])
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=0.02)  # the stored answers are float16
-    assert f"exit {describe_rule(settings.rules[place])} is safe on dev: at most 30 %" in (
-        printed := capsys.readouterr().out
-    )
-    assert "; the fastest of several rules, chosen by hand, has no such guarantee\n" in printed
+    printed = capsys.readouterr().out
+    assert says(printed, f"exit {describe_rule(settings.rules[place])} is safe", "at most 30 %", "by hand")
 
 
 @pytest.mark.parametrize(
     ("selection", "settings", "trial", "words"),
     [
-        ("dev", {}, False, ["the model's epoch and seed scored best on these rows, so more may be lost"]),
-        ("dev", {"select": "last"}, False, ["the model's seed scored best on these rows, so more may be lost"]),
-        ("dev", {"epochs": 1}, True, []),
-        ("dev", {}, True, ["the model's epoch scored best on these rows, so more may be lost"]),
-        ("holdout", {}, False, ["the model's seed scored best on these rows, so more may be lost"]),
-        ("holdout", {}, True, []),
+        ("dev", {}, False, "epoch and seed scored"),
+        ("dev", {"select": "last"}, False, "seed scored"),
+        ("dev", {"epochs": 1}, True, None),
+        ("dev", {}, True, "epoch scored"),
+        ("holdout", {}, False, "seed scored"),
+        ("holdout", {}, True, None),
     ],
 )
 def test_risk_names_what_was_chosen_on_the_same_rows(tmp_path, selection, settings, trial, words):
@@ -380,7 +363,8 @@ def test_risk_names_what_was_chosen_on_the_same_rows(tmp_path, selection, settin
     folder = write_study(tmp_path / "s", records, protocol={"selection": selection}, seeds=2)
     record = read_facts(folder).records[-1]
     choice = ModelChoice(trial=record.key if trial else None)
-    assert _list_limits(_list_choices(record, folder, choice), is_other_rule=False) == words
+    limits = _list_limits(_list_choices(record, folder, choice), is_other_rule=False)
+    assert [limit.startswith(f"the model's {words} best on these rows") for limit in limits] == [True] * bool(words)
 
 
 def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys):
@@ -389,26 +373,20 @@ def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys
     arguments = [str(folder_of(studies["pabee/sst2"])), str(file), "--to", str(tmp_path / "answers.tsv")]
     assert main([*arguments, "--risk", "0.0001"]) == 0
     printed = capsys.readouterr().out
-    assert (
-        "layers run: 4.00 of 4, with exit last\nno exit is safe on dev, so all layers run; safe means that " in printed
-    )
+    assert says(printed, "layers run: 4.00 of 4, ", "exit last\n", "no exit is safe on dev, ")
 
 
 def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_path, capsys):
     sst2, stsb = (folder_of(studies[arm]) for arm in ("pabee/sst2", "pabee/stsb"))
     file, scores = write_rows(tmp_path / "sst2.tsv", "sst2", "dev"), write_rows(tmp_path / "stsb.tsv", "stsb", "dev")
     export(studies["pabee/sst2"], tmp_path / "exported")
-    assert refused(capsys, stsb, scores, "--risk", 0.1) == (
-        "--risk 0.1: STS-B is not a classification, so there is no guarantee; leave out --risk"
-    )
-    assert refused(capsys, tmp_path / "exported", file, "--risk", 0.1) == (
-        "--risk 0.1: an exported model has no dev predictions; "
-        "give the folder of a study that stored its dev predictions"
-    )
+    said = refused(capsys, stsb, scores, "--risk", 0.1)
+    assert says(said, "--risk 0.1: ", "STS-B", "not a classification, ", "leave out --risk")
+    said = refused(capsys, tmp_path / "exported", file, "--risk", 0.1)
+    assert says(said, "--risk 0.1: ", "exported model", "dev predictions; ", "folder of a study")
     assert "--risk" in refused(capsys, sst2, file, "--risk", 1.5)
-    assert refused(capsys, sst2, file, "--risk", 0.1, "--set", "patience=2") == (
-        "--risk and --set patience both set the exit; with --risk, give only --set rule=NAME"
-    )
+    said = refused(capsys, sst2, file, "--risk", 0.1, "--set", "patience=2")
+    assert says(said, "--risk and --set patience ", "only --set rule=NAME")
     assert "did you mean entropy?" in refused(capsys, sst2, file, "--risk", 0.1, "--set", "rule=entropi")
 
 
@@ -417,5 +395,5 @@ def test_trial_that_failed_before_it_completed_has_a_model() -> None:
     failed = replace(completed, status="failed", score=None)
     for records in ([failed, completed], [completed, failed]):
         assert _find_trial(records, completed.key) is completed
-    with pytest.raises(ValueError, match=f"trial {completed.key} has no model: it is a failed confirm trial"):
+    with pytest.raises(ValueError, match=f"trial {completed.key} has no model: .*failed confirm"):
         _find_trial([failed], completed.key)

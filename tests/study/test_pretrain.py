@@ -16,6 +16,7 @@ import psutil
 import pytest
 from filelock import FileLock
 from helpers.corpora import pretrained_folder, random_documents, renamed, without_pooler, write_corpus
+from helpers.messages import says
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.started_processes import descendants, is_alive, kill, kill_all
 
@@ -52,21 +53,20 @@ def refused(capsys, *arguments: str) -> str:
     [
         (["xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, alectra-rtd:bert-generator, "),
         (["mlm:bert"], "no objective named 'mlm:bert'; available: "),
-        (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder or file; allowed: mini, hub:"),
+        (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder"),
         (["mlm", "--corpus", "mini", "--corpus", "mini"], "corpus 'mini' is given twice; allowed: once"),
-        (["mlm", "--corpus", "a + b"], "/a + b' contains ' + '; allowed: a name without it, and several --corpus"),
+        (["mlm", "--corpus", "a + b"], "/a + b' contains ' + '; "),
         (["mlm", "--max-minutes", "0"], "--max-minutes is 0; allowed: a number > 0"),
         (["mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
         (["mlm", "--corpus", "hub:owner/name"], "corpus 'hub:owner/name' "),
-        (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder or file; allowed: mini, hub:N"),
+        (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder"),
         (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; its fields are "),
         (["alectra-rtd", "--set", "generator_type=bert"], "did you mean generator_family?"),
         (["mlm", "--set", "depth"], "--set is 'depth'; allowed: FIELD=VALUE"),
         (["mlm", "--set", "steps=1", "--set", "steps=2"], "--set steps is given twice; allowed: once"),
         (
             ["mlm", "--set", "steps=50"],
-            "--set steps=50 ends within the recipe's warm-up (warmup_steps 100 of 2,000 steps); "
-            "add --set warmup_steps=2, the same share of the steps",
+            "(warmup_steps 100 of 2,000 steps); add --set warmup_steps=2, ",
         ),
         (
             ["mlm", "--set", "steps=50", "--set", "warmup_steps=60"],
@@ -86,14 +86,14 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--attention", "nystrom"], "; here, --attention is --set attention=nystrom; see --help"),
         (
             ["mlm", "--set", "attention=nystrom", "--backbone", "mini-sharebert"],
-            "'mini-sharebert' is a 'sharebert' model; nystrom is available for: albert, bert, electra",
+            "nystrom is available for: albert, bert, electra",
         ),
-        (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: bert, electra"),
+        (["electra-rtd", "--backbone", "mini-albert"], "family 'albert'; available: bert, electra"),
         (["mlm", "--backbone", "mini-albrt"], "OWNER/NAME; did you mean mini-albert?"),
         (["mlm", "--backbone", "owner/name"], "backbone 'owner/name' "),
-        (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; give one ("),
+        (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; "),
         (["mlm", "--processes", "0"], "--processes is 0; allowed: a whole number >= 1"),
-        (["mlm", "--processes", "3"], "3 processes cannot share 32 examples evenly (batch_size 32 divided by"),
+        (["mlm", "--processes", "3"], "3 processes cannot share 32 examples"),
         (["mlm", "--processes", "32"], "--processes is 32; allowed: at most "),
         (["mlm", "--seed", "-1"], "--seed is -1; allowed: a whole number >= 0"),
         (["mlm", "--tracking-uri", "folder"], "--tracking-uri is folder; allowed: "),
@@ -109,11 +109,8 @@ def test_bad_usage_is_one_line_and_makes_nothing(arguments, message, capsys, tmp
 
 def test_bad_corpus_is_one_line(capsys, tmp_path):
     for documents, message in (
-        (
-            [["one"], ["two"]],
-            "2 of 2 documents have only one sentence, but sentence_pairs needs two; allowed: at least 2 such",
-        ),
-        ([["one", "two"]], "the corpus has 1 document(s); allowed: at least 2 documents, because one is held out"),
+        ([["one"], ["two"]], "2 of 2 documents have only one sentence, "),
+        ([["one", "two"]], "has 1 document(s); allowed: at least 2 "),
     ):
         corpus = write_corpus(tmp_path / "text", documents)
         line = refused(capsys, "albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL)
@@ -123,12 +120,9 @@ def test_bad_corpus_is_one_line(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            b"",
-            "the corpus has 0 document(s); allowed: at least 2 documents, because one is held out; a blank line ends",
-        ),
-        (b"one\ntwo\n\ncaf\xe9\n", "text.txt, line 4: byte 0xe9 is not UTF-8"),
-        (None, "has no .txt file; allowed: .txt files in UTF-8, with a blank line between documents"),
+        (b"", "has 0 document(s); allowed: at least 2 "),
+        (b"one\ntwo\n\ncaf\xe9\n", "text.txt, line 4: byte 0xe9 "),
+        (None, "has no .txt file; allowed: "),
     ],
 )
 def test_corpus_that_cannot_be_read_is_one_line(text, message, capsys, tmp_path):
@@ -163,9 +157,7 @@ def test_each_of_two_corpora_stays_at_its_commit_and_is_checked(tmp_path, corpus
     assert file.made.corpus_fingerprint == f"{pinned} + {corpus_fingerprint(corpus)}"
     assert prepared("b", file) == (spec, file)
     write_corpus(Path(corpus), [["another"], ["text"]])
-    with pytest.raises(
-        ValueError, match=r"--to holds a pretraining with other settings .corpus fingerprint is hub:owner"
-    ):
+    with pytest.raises(ValueError, match=r"--to .* other settings .corpus fingerprint is hub:owner"):
         prepared("b", file)
 
 
@@ -182,7 +174,7 @@ def test_two_corpora_stand_in_the_dry_run(tmp_path, corpus, capsys):
 def test_folder_of_something_else_is_refused(capsys, tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     line = refused(capsys, "mlm", "--corpus", "mini", "--to", str(tmp_path))
-    assert "contains thesis.tex, but no pretraining; allowed: a new or an empty folder, or one with pretr" in line
+    assert says(line, "contains thesis.tex, ", "allowed: a new or an empty folder")
 
 
 def test_dry_run_names_the_origin_of_every_value(capsys, corpus, tmp_path):
@@ -255,7 +247,7 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus, capsy
     assert AutoModel.from_pretrained(folder) and AutoTokenizer.from_pretrained(folder)
     capsys.readouterr()  # transformers tells of the heads that it leaves out
     other = refused(capsys, *arguments, "--seed", "7")
-    assert "holds a pretraining with other settings (seed is 42, not 7);" in other
+    assert "other settings (seed is 42, not 7);" in other
 
 
 @pytest.mark.parametrize(
@@ -272,11 +264,8 @@ def test_unasked_hub_is_named_in_dry_run(options, unchecked, families, tmp_path,
     where = ("--to", str(tmp_path / "to"), *(() if "--corpus" in options else ("--corpus", corpus)))
     assert pretrain.main([options[0], *where, *options[1:], "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2:] == [
-        f"these were not checked, because the hub cannot be reached: {unchecked}; a backbone must be of family "
-        f"{families}",
-        "nothing was run",
-    ]
+    assert says(lines[-2], "not checked, ", f": {unchecked}; ", f"of family {families}")
+    assert lines[-1] == "nothing was run"
     assert pretrain.main([options[0], *where, *options[1:]]) == 2
     assert "the hub cannot be reached" in capsys.readouterr().err
 
@@ -285,13 +274,13 @@ def test_a_missing_pooler_is_named_in_a_dry_run(tmp_path, corpus, capsys):
     backbone = without_pooler(pretrained_folder(tmp_path / "ours"))
     arguments = ["albert-mlm", "--corpus", corpus, "--backbone", str(backbone), "--to", str(tmp_path / "to")]
     assert pretrain.main([*arguments, "--set", "max_length=64", "--dry-run"]) == 0
-    assert f"backbone {backbone} has no pooler, so methods that use a pooler" in capsys.readouterr().out
+    assert f"backbone {backbone} has no pooler, " in capsys.readouterr().out
 
 
 def test_a_backbone_with_other_names_is_refused_in_a_dry_run(tmp_path, corpus, capsys):
     backbone = renamed(pretrained_folder(tmp_path / "ours"), lambda name: f"module.{name}")
     arguments = ["albert-mlm", "--corpus", corpus, "--backbone", str(backbone), "--to", str(tmp_path / "to")]
-    assert "none of them: its names begin with `module.`" in refused(capsys, *arguments, "--dry-run")
+    assert says(refused(capsys, *arguments, "--dry-run"), "none of them: ", "`module.`")
 
 
 def test_a_departure_that_set_makes_untrue_is_left_out(tmp_path, corpus, capsys):
@@ -357,7 +346,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(tmp_path, corpus):
             process.kill()
         process.wait()
     assert kills > 3 and not (read_pretraining(killed) or pytest.fail()).finished
-    with pytest.raises(ValueError, match="is not finished: its pretraining has made "):
+    with pytest.raises(ValueError, match="is not finished: "):
         read_finished_pretraining(str(killed))
     assert run(*arguments, str(killed)).returncode == 0
     assert content(killed) == content(whole)
@@ -465,7 +454,7 @@ def test_max_minutes_finishes_the_backbone_after_an_epoch(minutes, steps, proces
     assert limits == (["2, because of --max-minutes 1e-09"] if steps == 2 else [])
     assert not (folder / "state.pt").exists()
     assert pretrain.main(arguments) == 0
-    said = "2 of 6 steps (--max-minutes) are done already" if steps == 2 else "all 6 steps are done already"
+    said = "2 of 6 steps (--max-minutes) " if steps == 2 else "all 6 steps are done"
     assert said in capsys.readouterr().out
 
 
@@ -504,7 +493,7 @@ def test_lost_process_of_several_is_one_line_and_all_end(tmp_path, corpus):
     finally:
         kill_all(process)
     assert process.returncode == 1
-    assert "because process 1 was killed or crashed; run the same command to continue" in errors
+    assert says(errors, "process 1 was killed", "; run the same command to continue")
     assert not any(map(is_alive, members))
 
 

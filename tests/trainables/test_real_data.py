@@ -53,9 +53,7 @@ LONG = [(method, "rte") for method in trainables.list_methods() if method != "pa
 LONG += [("albert", "cola"), ("albert", "mrpc"), ("palbert", "cola")]
 
 
-@pytest.mark.parametrize(
-    ("method", "task"), [*SHORT, *(pytest.param(*arm, marks=pytest.mark.long) for arm in LONG)]
-)
+@pytest.mark.parametrize(("method", "task"), [*SHORT, *(pytest.param(*arm, marks=pytest.mark.long) for arm in LONG)])
 def test_loss_is_finite_and_falls(method, task, first_rows, tmp_path):
     backbone = str(Path(MINILM.origin).parent / "model")
     run = run_to_the_end(spec_of(method, task, config=CONFIG, data=str(first_rows), backbone=backbone), tmp_path)

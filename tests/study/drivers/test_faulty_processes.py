@@ -14,6 +14,7 @@ import psutil
 import pytest
 from helpers.driven_cluster import Cluster
 from helpers.launches import ONE_AT_A_TIME
+from helpers.messages import says
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.started_processes import is_alive
 from helpers.trials import expected_of, spec_of
@@ -116,15 +117,11 @@ def log_of(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "its process was ended by SIGSEGV; see workers.log"),
-        pytest.param(
-            "os._exit(3)",
-            "its process ended itself with exit status 3; see workers.log",
-            marks=pytest.mark.long,
-        ),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "ended by SIGSEGV; see workers.log"),
+        pytest.param("os._exit(3)", "exit status 3; see workers.log", marks=pytest.mark.long),
         pytest.param(
             "sys.exit(0)",
-            "its code called sys.exit(0) (methods/faulty.py, line 14)",
+            "sys.exit(0) (methods/faulty.py, line 14)",
             marks=pytest.mark.long,
         ),
     ],
@@ -132,7 +129,7 @@ def log_of(folder: Path) -> str:
 def test_arm_whose_smoke_step_ends_the_process_is_refused(tmp_path: Path, driver: str, fault: str, said: str) -> None:
     done = launch(tmp_path, fault, "--method", "albert,faulty", "--driver", driver, *ONE_AT_A_TIME)
     assert done.returncode == 2, done.stderr
-    assert f"study.launch: faulty/rte: {said} (in the first training step, before any trial)" in done.stderr
+    assert says(done.stderr, "study.launch: faulty/rte: its ", said, "first training step, before any trial)")
     (failed,) = [event for event in read_events(tmp_path / "study") if isinstance(event, SmokeStepFailed)]
     assert failed.arm == "faulty/rte" and failed.failure.cause == "method"
     assert log_of(tmp_path).count(" faulty/rte: its first training step\n") == (1 if "sys.exit" in fault else 2)
@@ -149,7 +146,7 @@ def test_trial_that_crashes_again_at_one_step_has_failed(tmp_path: Path, driver:
     assert done.returncode == 1, done.stderr
     facts = read_facts(tmp_path / "study")
     (failed,) = [record for record in facts.records if record.status == "failed"]
-    assert failed.error == "its process was ended by SIGSEGV in step 3 of epoch 1; see workers.log"
+    assert says(failed.error, "SIGSEGV in step 3 of epoch 1; ", "workers.log")
     events = read_events(tmp_path / "study")
     assert [event.failure.cause for event in events if isinstance(event, TrialRetried)] == ["crash"]
     assert [event.failure.cause for event in events if isinstance(event, TrialEnded) and event.failure] == ["method"]
@@ -166,9 +163,8 @@ def test_lone_trial_that_crashes_slowly_has_failed(tmp_path: Path) -> None:
     done = launch(tmp_path, fault, "--method", "faulty", *more, change=change)
     assert done.returncode == 1, done.stderr
     failed = read_facts(tmp_path / "study").records
-    assert {record.error for record in failed if record.status == "failed"} == {
-        "its process was ended by SIGSEGV in step 3 of epoch 1; see workers.log"
-    }
+    errors = [record.error for record in failed if record.status == "failed"]
+    assert errors and all(says(error, "SIGSEGV in step 3 of epoch 1; ", "workers.log") for error in errors)
     assert "no trial completed an epoch" not in done.stdout + done.stderr
 
 
@@ -179,7 +175,7 @@ def test_first_crash_of_a_trial_is_retried(tmp_path: Path) -> None:
     done = launch(tmp_path, fault, "--method", "faulty", "--driver", "local", *ONE_AT_A_TIME)
     assert done.returncode == 0, done.stderr
     (retried,) = [event for event in read_events(tmp_path / "study") if isinstance(event, TrialRetried)]
-    assert retried.failure.error == "its process ended itself with exit status 0 in step 3 of epoch 1; see workers.log"
+    assert says(retried.failure.error, "exit status 0 in step 3 of epoch 1; ", "workers.log")
 
 
 # ---- one process, whose method blocks or forks
@@ -214,7 +210,7 @@ def test_hanging_process_is_ended_with_traces_in_log(tmp_path: Path) -> None:
     process = process_with(tmp_path, "if step == 3: (HERE / 'hangs').touch(); time.sleep(3600)")
     wait_until((tmp_path / "hangs").exists)
     process._allowed_seconds = 1.0
-    with pytest.raises(ProcessLost, match=r"^its process hung in step 3 of epoch 1; see workers.log$") as lost:
+    with pytest.raises(ProcessLost, match=r"hung in step 3 of epoch 1; .*workers.log$") as lost:
         wait_until(process.check_silence)
     assert lost.value.loss.is_crash
     assert "in fault\n" in (tmp_path / "workers.log").read_text()
@@ -239,7 +235,7 @@ def test_killed_process_is_noticed_and_child_ended(tmp_path: Path) -> None:
     wait_until((tmp_path / "child").read_text)
     child = psutil.Process(int((tmp_path / "child").read_text()))
     os.kill(process._process.pid, signal.SIGKILL)
-    with pytest.raises(ProcessLost, match=r"^its process was killed by SIGKILL in step 3 of epoch 1; see workers.log$"):
+    with pytest.raises(ProcessLost, match=r"killed by SIGKILL in step 3 of .*workers.log$"):
         answer(process)
     wait_until(lambda: not is_alive(child))
 
@@ -280,7 +276,7 @@ assert process.wait()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than init")
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans go to init alone")
 def test_worker_leaves_no_zombie_where_nobody_collects_orphans() -> None:
     command = [sys.executable, "-c", WITHOUT_INIT, WORKER]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
@@ -330,8 +326,7 @@ def test_launch_waits_for_workers_during_grace_only(tmp_path, monkeypatch, capsy
     cluster.driver._until = now - driver.GRACE_SECONDS
     cluster.driver.watch()
     assert cluster.driver.drained and cluster.trial_of(first).key in cluster.scheduler.facts.under_way
-    said = "1 worker did not answer within 60 seconds after the time limit, and will be ended\n"
-    assert capsys.readouterr().out.endswith(said)
+    assert says(capsys.readouterr().out, "1 worker did not answer ", "60 seconds ", "will be ended\n")
 
 
 @pytest.mark.long
@@ -347,7 +342,7 @@ def test_time_limit_ends_a_worker_that_hangs(tmp_path: Path, driver: str) -> Non
     assert isinstance(events[-1], LaunchEnded) and events[-1].status == "drained"
     assert not any(isinstance(event, TrialRetried | TrialEnded) for event in events)
     if (tmp_path / "child").exists():  # a busy machine may not come so far
-        assert "did not answer within 2 seconds after the time limit, and will be ended" in done.stderr
+        assert says(done.stderr, "did not answer ", "2 seconds ", "will be ended")
         assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
 
 
@@ -357,7 +352,7 @@ def test_leftover_thread_is_one_line_without_delay(tmp_path: Path) -> None:
     fault = "if step == 3: threading.Thread(target=time.sleep, args=(3600,)).start()"
     done = launch(tmp_path, fault, "--method", "faulty", "--driver", "local", *ONE_AT_A_TIME)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("a worker did not end within 10 seconds after its last trial, and was ended; ") == 1
+    assert done.stderr.count("a worker did not end within 10 seconds") == 1
     assert "Timeout (0:00:08)!" in log_of(tmp_path)
 
 

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from helpers.edited_studies import read_event_lines
 from helpers.journals import MadeJournal, failure_of, report_of, reported, row_of
+from helpers.messages import says
 from msgspec.structs import replace
 
 from study.facts.events import LaunchEnded, SearchClosed, TrialRetried, read_events
@@ -79,7 +80,7 @@ def test_any_flipped_bit_of_a_line_is_noticed(tmp_path):
         (tmp_path / "events.jsonl").write_bytes(flipped)
         with pytest.raises(ValueError, match=r"events.jsonl:1: ") as refused:
             read_facts(tmp_path)
-        assert "restore the file from a copy, or delete this line" in str(refused.value)
+        assert says(str(refused.value), "restore", "from a copy, or", "delete this line")
 
 
 def test_lines_of_older_versions_have_no_checksum(tmp_path):
@@ -94,7 +95,7 @@ def test_lines_of_older_versions_have_no_checksum(tmp_path):
 def test_broken_line_in_the_middle_names_file_and_line(tmp_path):
     whole = written(tmp_path, 1, 2)
     (tmp_path / "events.jsonl").write_bytes(b'{"event": \n' + whole)
-    with pytest.raises(ValueError, match=r"events.jsonl:1: the text is not a JSON object"):
+    with pytest.raises(ValueError, match=r"events.jsonl:1: .*not a JSON object"):
         Journal(tmp_path)
     Path(tmp_path / "events.jsonl").write_bytes(whole)
     Journal(tmp_path).close()  # and the lock was let go
@@ -102,7 +103,7 @@ def test_broken_line_in_the_middle_names_file_and_line(tmp_path):
 
 def test_an_event_that_could_not_be_read_again_is_not_written(tmp_path):
     journal = Journal(tmp_path)
-    with pytest.raises(ValueError, match=r"a new line: max_gpu_hours is -1; allowed: a number >= 0"):
+    with pytest.raises(ValueError, match=r"a new line: max_gpu_hours is -1; allowed: "):
         journal.append(counted(journal, -1))
     assert (tmp_path / "events.jsonl").read_bytes() == b""
     journal.close()
@@ -127,8 +128,8 @@ def test_a_changed_line_is_named_with_its_field(tmp_path, before, after, message
     text = (tmp_path / "events.jsonl").read_text()
     assert before in text
     (tmp_path / "events.jsonl").write_text(text.replace(before, after, 1))
-    expected = f"events.jsonl:2: {message}" if message else "events.jsonl:3: trial 'k' was never started"
-    with pytest.raises(ValueError, match=f"{expected}($|; restore the file)"):
+    expected = f"events.jsonl:2: {message}" if message else "events.jsonl:3: trial 'k' .*never started"
+    with pytest.raises(ValueError, match=f"{expected}($|; restore )"):
         Journal(tmp_path)
 
 
@@ -136,7 +137,7 @@ def test_a_second_launch_is_told_who_holds_the_study(tmp_path):
     journal = Journal(tmp_path)
     code = f"from study.facts.journal import Journal; from pathlib import Path; Journal(Path({str(tmp_path)!r}))"
     second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert f"is being run by another launch: process {os.getpid()} on" in second.stderr
+    assert f"another launch: process {os.getpid()} on" in second.stderr
     journal.close()
 
 
@@ -174,8 +175,7 @@ def other_launch(tmp_path):
 
 
 def test_second_launch_is_refused_where_locks_mean_nothing(tmp_path, no_locks, other_launch):
-    message = f"is being run by another launch: process {other_launch.pid} on"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"another launch: process {other_launch.pid} on"):
         Journal(tmp_path)
     assert find_lock_holder(tmp_path).startswith(f"process {other_launch.pid} on")
     other_launch.kill()
@@ -186,7 +186,7 @@ def test_second_launch_is_refused_where_locks_mean_nothing(tmp_path, no_locks, o
 
 def test_second_launch_is_refused_when_the_lease_was_deleted(tmp_path, other_launch):
     (tmp_path / "launch.lease").unlink()
-    with pytest.raises(ValueError, match="is being run by another launch: holder unknown"):
+    with pytest.raises(ValueError, match="another launch: holder unknown"):
         Journal(tmp_path)
 
 
@@ -198,7 +198,7 @@ def test_lease_of_another_machine_holds_while_it_is_touched(tmp_path, no_locks, 
         elsewhere.setattr(Lease, "for_this_process", lambda: there)
         journal = Journal(tmp_path)
     if lives:
-        with pytest.raises(ValueError, match=rf"another launch: process {os.getpid()} on elsewhere since"):
+        with pytest.raises(ValueError, match=rf"another launch: process {os.getpid()} on elsewhere"):
             Journal(tmp_path)
         journal.close()
     else:
@@ -212,9 +212,7 @@ def test_file_system_without_locks_is_named(tmp_path, monkeypatch):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with pytest.raises(
-        ValueError, match=r"is on \w+ at /\S*, which cannot lock files \(Function not implemented\); choose "
-    ):
+    with pytest.raises(ValueError, match=r"is on \w+ at /\S*, .*\(Function not implemented\); choose "):
         Journal(tmp_path)
 
 
@@ -231,7 +229,7 @@ def woken(tmp_path, no_locks, silent_soon, monkeypatch):
 def test_woken_process_keeps_the_lease_of_its_successor_and_stops_writing(tmp_path, woken):
     successor = Journal(tmp_path)
     lease, before = (tmp_path / LEASE).read_bytes(), (tmp_path / LEASE).stat().st_mtime_ns
-    with pytest.raises(ValueError, match=f"is now run by another launch: process {os.getpid()} on .*; this process"):
+    with pytest.raises(ValueError, match=f"another launch: process {os.getpid()} on .*; this process"):
         woken.append(counted(woken, 1))
     woken.close()
     assert (tmp_path / LEASE).read_bytes() == lease and (tmp_path / LEASE).stat().st_mtime_ns == before
@@ -268,9 +266,9 @@ def cut_journal(path: Path) -> None:
 @pytest.mark.parametrize(
     ("lose", "fault"),
     [
-        (Path.unlink, "is missing, and its copy has 3 more lines"),
-        (lambda path: path.write_bytes(b""), "is empty, and its copy has 3 more lines"),
-        (cut_journal, "was cut, and its copy has 2 more lines"),
+        (Path.unlink, "is missing, .* 3 more lines"),
+        (lambda path: path.write_bytes(b""), "is empty, .* 3 more lines"),
+        (cut_journal, "was cut, .* 2 more lines"),
     ],
     ids=["deleted", "emptied", "cut"],
 )
@@ -279,7 +277,7 @@ def test_lost_lines_are_refused_with_the_command_that_restores_them(tmp_path, lo
     whole = written(tmp_path, 1, 2, 3)
     lose(journal)
     for read in (Journal, read_facts):
-        with pytest.raises(ValueError, match=f"^{journal} {fault}; to restore it: cp ") as refused:
+        with pytest.raises(ValueError, match=f"^{journal} {fault}; .*: cp ") as refused:
             read(tmp_path)
     subprocess.run(re.search("(cp [^;]+);", str(refused.value))[1], shell=True, check=True)
     assert journal.read_bytes() == whole
@@ -300,9 +298,8 @@ def test_results_without_journal_and_copy_are_refused(tmp_path, result, is_empti
     if not is_emptied:
         (tmp_path / "events.jsonl").unlink()
     lack, named = "empty" if is_emptied else "missing", result.removesuffix("/state.pt")
-    fault = f"is {lack}, but the study has results, such as {named}"
     for read in (Journal, read_facts):
-        with pytest.raises(ValueError, match=f"{fault}.*; restore the file from a backup"):
+        with pytest.raises(ValueError, match=f"is {lack}, .* {named}.*; restore .* a backup"):
             read(tmp_path)
     assert (tmp_path / "events.jsonl").exists() == is_emptied
 
@@ -350,9 +347,7 @@ def test_nothing_is_added_to_lines_of_another_process(tmp_path):
     journal.append(counted(journal, 1))
     with (tmp_path / "events.jsonl").open("ab") as other:
         other.write(msgspec.json.encode(counted(journal, 2)) + b"\n")
-    with pytest.raises(
-        ValueError, match=r"events.jsonl: another process has written to the file; this process stops writing"
-    ):
+    with pytest.raises(ValueError, match=r"events.jsonl: another process .*; this process stops writing"):
         journal.append(counted(journal, 3))
     journal.close()
     assert numbers(tmp_path) == [1, 2]
@@ -362,7 +357,7 @@ def test_deleted_journal_is_written_again(tmp_path):
     journal = Journal(tmp_path)
     journal.append(counted(journal, 1))
     (tmp_path / "events.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"events.jsonl was deleted or replaced while in use"):
+    with pytest.raises(ValueError, match=r"events.jsonl was deleted or replaced"):
         journal.append(counted(journal, 2))
     journal.close()
     assert numbers(tmp_path) == [1]
@@ -399,7 +394,7 @@ def test_an_end_that_stands_twice_counts_once_and_another_is_refused(tmp_path):
     events.write_bytes(events.read_bytes() + last)
     assert [record.key for record in read_facts(tmp_path).records] == ["k"]
     events.write_bytes(events.read_bytes() + last.replace(b'"completed"', b'"stopped"'))
-    with pytest.raises(ValueError, match=r"events.jsonl:\d+: trial 'k' has already ended"):
+    with pytest.raises(ValueError, match=r"events.jsonl:\d+: trial 'k' .*already ended"):
         read_facts(tmp_path)
 
 
@@ -482,5 +477,5 @@ def test_trailing_blank_lines_are_removed_by_next_launch(tmp_path, end):
 def test_blank_line_in_the_middle_is_refused_by_file_and_line(tmp_path):
     whole = written(tmp_path, 1, 2)
     (tmp_path / "events.jsonl").write_bytes(whole.replace(b"\n", b"\n\n", 1))
-    with pytest.raises(ValueError, match=r"events.jsonl:2: the line is blank, but events follow it; restore"):
+    with pytest.raises(ValueError, match=r"events.jsonl:2: the line is blank, .*; restore"):
         read_events(tmp_path)

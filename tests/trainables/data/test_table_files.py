@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers.messages import says
 
 from trainables.data.glue import check_data, find_data_faults, load_split, read_texts
 from trainables.data.own_tasks import read_tasks
@@ -64,12 +65,12 @@ def test_blank_lines_between_rows_shift_no_label(tmp_path: Path, ending: str) ->
 def test_blank_line_between_rows_of_tsv_is_refused(tmp_path: Path) -> None:
     task = make_task(tmp_path, ROWS[".tsv"].replace("\n", "\n\n"), ending=".tsv")
     first, *_ = find_data_faults(task, "mini")
-    assert "train.tsv, line 2: the number of columns is 1 instead of 2: ''" in first
+    assert says(first, "train.tsv, line 2: ", "1 instead of 2: ''")
 
 
 def test_quoted_empty_text_at_the_end_of_csv_is_a_row(tmp_path: Path) -> None:
     (tmp_path / "input.csv").write_text('sentence\nfine\n""\n')
-    with pytest.raises(ValueError, match="line 3: there is no text in sentence"):
+    with pytest.raises(ValueError, match=r"line 3: .*no text in sentence"):
         read_texts(TASKS["sst2"], tmp_path / "input.csv")
 
 
@@ -97,27 +98,26 @@ def test_byte_order_mark_belongs_to_no_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("encoding", "fault"),
     [
-        ("utf-16", "train.csv is in UTF-16; allowed: UTF-8"),
-        ("utf-16-le", "train.csv, line 1: a NUL byte, as in UTF-16 or a damaged file; allowed: UTF-8"),
-        ("latin-1", "train.csv, line 3: byte 0xe9 is not UTF-8; allowed: UTF-8"),
+        ("utf-16", ["train.csv ", "UTF-16; "]),
+        ("utf-16-le", ["train.csv, line 1: ", "NUL byte, ", "UTF-16 "]),
+        ("latin-1", ["train.csv, line 3: ", "byte 0xe9 "]),
     ],
 )
-def test_other_encodings_are_named(tmp_path: Path, encoding: str, fault: str) -> None:
+def test_other_encodings_are_named(tmp_path: Path, encoding: str, fault: list[str]) -> None:
     text = ROWS[".csv"].replace("bad", "caf\xe9" if encoding == "latin-1" else "bad")
-    assert find_fault(make_task(tmp_path, text.encode(encoding))) == fault
+    assert says(find_fault(make_task(tmp_path, text.encode(encoding))), *fault, "allowed: UTF-8")
 
 
 def test_half_a_surrogate_pair_is_named_as_what_it_is(tmp_path: Path) -> None:
     task = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great \\ud83d", "label": 1}\n', ending=".jsonl")
-    half = "the text has half of a surrogate pair (such as \\ud83d without \\ude00), which is not a character"
-    assert find_fault(task) == f"train.jsonl, line 3: {half}; allowed: whole characters"
+    assert says(find_fault(task), "train.jsonl, line 3: ", "half of a surrogate pair", "allowed: whole characters")
     whole = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great \\ud83d\\ude00", "label": 1}\n', ending=".jsonl")
     assert load_split(whole, "dev", "mini").texts[2] == ("great \U0001f600",)
 
 
 def test_field_given_twice_in_an_object_is_refused(tmp_path: Path) -> None:
     task = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great", "label": 1, "label": 0}\n', ending=".jsonl")
-    assert find_fault(task) == "train.jsonl, line 3: field label is given twice; allowed: once"
+    assert says(find_fault(task), "train.jsonl, line 3: ", "label is given twice; ", "allowed: once")
 
 
 def test_cell_of_csv_may_be_long(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_other_spellings_of_labels_are_accepted(tmp_path: Path, labels: str, spe
 def test_ambiguous_spellings_of_labels_are_refused(tmp_path: Path, labels: str, spelling: str) -> None:
     task = make_task(tmp_path, f"text,label\ngood,{spelling}\n", toml=TASK.replace('["0", "1"]', labels))
     menu = ", ".join(json.loads(labels))
-    assert find_fault(task).startswith(f"train.csv, line 2: unknown label '{spelling}'; the labels of mine are {menu}")
+    assert says(find_fault(task), f"train.csv, line 2: unknown label '{spelling}'; ", f"mine are {menu}")
 
 
 def test_booleans_and_floats_of_json_are_labels(tmp_path: Path) -> None:
@@ -168,23 +168,23 @@ def test_booleans_and_floats_of_json_are_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "header", "fault"),
     [
-        (".csv", "text;label", "the columns are separated by semicolons (';'); allowed in .csv: commas"),
-        (".csv", "text\tlabel", "the columns are separated by tabs ('\\t'); allowed in .csv: commas"),
-        (".tsv", "text,label", "the columns are separated by commas (','); allowed in .tsv: tabs"),
-        (".csv", "text, label", "the name of column ' label' begins or ends with a blank; write 'label'"),
+        (".csv", "text;label", ["semicolons (';'); ", "allowed in .csv: commas"]),
+        (".csv", "text\tlabel", ["tabs ('\\t'); ", "allowed in .csv: commas"]),
+        (".tsv", "text,label", ["commas (','); ", "allowed in .tsv: tabs"]),
+        (".csv", "text, label", ["column ' label' ", "a blank; write 'label'"]),
     ],
 )
 def test_other_separators_and_blanks_in_a_header_are_named(
-    tmp_path: Path, ending: str, header: str, fault: str
+    tmp_path: Path, ending: str, header: str, fault: list[str]
 ) -> None:
     task = make_task(tmp_path, ROWS[ending].replace(ROWS[ending].splitlines()[0], header), ending=ending)
-    assert find_fault(task) == f"train{ending}, line 1: there is no column 'label'; {fault}"
+    assert says(find_fault(task), f"train{ending}, line 1: ", "no column 'label'; ", *fault)
 
 
 def test_other_separator_in_a_file_of_glue_is_named(tmp_path: Path) -> None:
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "train.tsv").write_text("index;sentence1;sentence2;label\n0;One .;Two .;entailment\n")
-    with pytest.raises(ValueError, match="line 1: the columns are separated by semicolons"):
+    with pytest.raises(ValueError, match=r"line 1: .*separated by semicolons"):
         load_split(TASKS["rte"], "train", str(tmp_path))
 
 
@@ -193,23 +193,22 @@ def test_packed_files_are_named(tmp_path: Path) -> None:
     packed = Path(task.place) / "dev.csv.gz"
     packed.write_bytes(gzip.compress(ROWS[".csv"].encode()))
     (Path(task.place) / "dev.csv").unlink()
-    with pytest.raises(ValueError, match=r"allowed: one of dev.tsv, dev.csv, dev.jsonl; unpack dev.csv.gz$"):
+    with pytest.raises(ValueError, match=r"dev.tsv, dev.csv, dev.jsonl; unpack dev.csv.gz$"):
         check_data(task, "mini")
 
 
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ("text,label\ngood,1\n", "train.csv: the only row has the label 1, so no score has a meaning"),
-        ("text,label\ngood,1\nbad,1\n", "train.csv: all 2 rows have the label 1, so no score has a meaning"),
+        ("text,label\ngood,1\n", "the only row has the label 1, "),
+        ("text,label\ngood,1\nbad,1\n", "all 2 rows have the label 1, "),
     ],
 )
 def test_data_with_a_single_label_are_refused(tmp_path: Path, content: str, fault: str) -> None:
-    assert find_fault(make_task(tmp_path, content)) == f"{fault}; allowed: at least two different labels"
+    assert says(find_fault(make_task(tmp_path, content)), "train.csv: ", fault, "allowed: at least two ")
 
 
 def test_constant_scores_are_refused(tmp_path: Path) -> None:
     toml = TASK.replace('labels = ["0", "1"]', "regression = true").replace("accuracy", "pearsonr")
     task = make_task(tmp_path, "text,label\ngood,2.5\nbad,2.5\n", toml=toml)
-    fault = "train.csv: all 2 rows have the label 2.5, so no correlation has a meaning"
-    assert find_fault(task) == f"{fault}; allowed: at least two different labels"
+    assert says(find_fault(task), "train.csv: ", "all 2 rows have the label 2.5, ", "allowed: at least two ")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import configurations, families
 from helpers.configurations import SIZES
+from helpers.messages import says
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 from transformers.activations import ACT2FN
@@ -141,10 +142,7 @@ def test_saved_backbone_passes(family, tmp_path):
 @pytest.mark.parametrize("prefix", ["module.bert.", "module.", "_orig_mod.", "model.encoder.", "model.", "roberta."])
 def test_names_with_an_unknown_prefix_are_refused(prefix, tmp_path):
     folder = renamed(saved(tmp_path), lambda name: prefix + name)
-    assert fault_of(folder) == (
-        f"config.json needs 69 weights, model.safetensors has none of them: its names begin with `{prefix}`; save the "
-        "weights without this prefix"
-    )
+    assert says(fault_of(folder), "needs 69 weights, ", "has none", f"`{prefix}`; ", "without this prefix")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -169,36 +167,33 @@ def test_former_names_of_norms_are_accepted(tmp_path):
 
 def test_weights_for_fewer_layers_than_the_configuration_are_refused(tmp_path):
     folder = renamed(saved(tmp_path), lambda name: None if ".layer.2." in name or ".layer.3." in name else name)
-    assert fault_of(folder) == (
-        "config.json needs 71 weights, model.safetensors has 39 of them; first missing: "
-        "encoder.layer.2.attention.self.query.weight; num_hidden_layers is 4 in config.json, but 2 in the file"
-    )
+    missing = "first missing: encoder.layer.2.attention.self.query.weight; "
+    layers = ("num_hidden_layers is 4 in config.json", "2 in the file")
+    assert says(fault_of(folder), "needs 71 weights, ", "has 39 ", missing, *layers)
 
 
 def test_configuration_for_more_layers_than_the_weights_is_refused(tmp_path):
     folder = configured(saved(tmp_path, num_hidden_layers=3), num_hidden_layers=5)
-    assert "num_hidden_layers is 5 in config.json, but 3 in the file" in fault_of(folder)
+    assert says(fault_of(folder), "num_hidden_layers is 5 in config.json", "3 in the file")
 
 
 def test_configuration_for_fewer_layers_than_the_weights_is_refused(tmp_path):
     folder = configured(saved(tmp_path), num_hidden_layers=3)
-    assert fault_of(folder) == (
-        "config.json needs 55 weights, model.safetensors has 16 more in the same place; first: "
-        "encoder.layer.3.attention.output.LayerNorm.bias; num_hidden_layers is 3 in config.json, but 4 in the file; to "
-        "use the first N layers, correct config.json (in a copy of the model) and --set num_hidden_layers=N"
-    )
+    first = "first: encoder.layer.3.attention.output.LayerNorm.bias; "
+    layers = ("num_hidden_layers is 3 in config.json", "4 in the file; ", "--set num_hidden_layers=N")
+    assert says(fault_of(folder), "needs 55 weights, ", "has 16 more ", first, *layers)
 
 
 def test_fewer_groups_than_the_weights_are_refused(tmp_path):
     folder = configured(saved(tmp_path, "albert", num_hidden_groups=2), num_hidden_groups=1)
-    assert "num_hidden_groups is 1 in config.json, but 2 in the file" in fault_of(folder)
+    assert says(fault_of(folder), "num_hidden_groups is 1 in config.json", "2 in the file")
 
 
 def test_weights_that_would_be_ignored_inside_a_layer_are_refused(tmp_path):
     folder, file = saved(tmp_path), tmp_path / "model.safetensors"
     extra = {"encoder.layer.0.attention.self.distance_embedding.weight": torch.zeros(79, 8)}
     save_file(load_file(file) | extra, file, metadata={"format": "pt"})
-    assert fault_of(folder).endswith("has 1 more in the same place; first: " + next(iter(extra)))
+    assert says(fault_of(folder), "has 1 more ", f"first: {next(iter(extra))}")
 
 
 def test_two_weights_for_the_same_place_are_refused(tmp_path):
@@ -212,25 +207,21 @@ def test_weights_of_another_family_are_refused(tmp_path):
     folder = saved(tmp_path, "albert")
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"model_type": "bert", **SIZES}))
-    assert fault_of(folder).startswith("config.json needs 69 weights, model.safetensors has 5 of them; first missing: ")
+    assert says(fault_of(folder), "needs 69 weights, ", "has 5 of them; first missing: ")
 
 
 def test_shapes_are_compared(tmp_path):
     folder = configured(saved(tmp_path), vocab_size=60)
-    assert fault_of(folder) == (
-        "config.json needs 71 weights, model.safetensors has 1 of them in another shape; first: "
-        "embeddings.word_embeddings.weight is 50 x 32, but should be 60 x 32"
-    )
+    first = "first: embeddings.word_embeddings.weight is 50 x 32, "
+    assert says(fault_of(folder), "needs 71 weights, ", "has 1 ", "in another shape; ", first, "60 x 32")
 
 
 @pytest.mark.parametrize(("dtype", "name"), [(torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3")])
 def test_quantised_weights_are_refused(dtype, name, tmp_path):
     folder, file = saved(tmp_path), tmp_path / "model.safetensors"
     save_file({key: value.to(dtype) for key, value in load_file(file).items()}, file, metadata={"format": "pt"})
-    assert fault_of(folder) == (
-        "model.safetensors has 71 of 71 weights in a number type that is not implemented; first: "
-        f"embeddings.word_embeddings.weight is {name}; allowed: F32, F16, BF16, F64"
-    )
+    first = f"first: embeddings.word_embeddings.weight is {name}; "
+    assert says(fault_of(folder), "71 of 71 weights", "number type", first, "allowed: F32, F16, BF16, F64")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -250,11 +241,9 @@ def test_header_of_a_bin_is_that_of_safetensors(former, tmp_path):
     (tmp_path / "model.safetensors").unlink()
     check_weights(folder)
     torch.save({f"module.{name}": weight for name, weight in weights.items()}, file)
-    assert "pytorch_model.bin has none of them: its names begin with `module.`" in fault_of(folder)
+    assert says(fault_of(folder), "pytorch_model.bin has none of them: ", "`module.`")
     torch.save({"epoch": 3, "state_dict": weights}, file)
-    assert fault_of(folder).endswith(
-        "first missing: embeddings.word_embeddings.weight; first that is not needed: epoch"
-    )
+    assert says(fault_of(folder), "missing: embeddings.word_embeddings.weight; ", "not needed: epoch")
 
 
 def test_names_in_all_files_of_an_index_are_compared(tmp_path):
@@ -263,7 +252,7 @@ def test_names_in_all_files_of_an_index_are_compared(tmp_path):
     config = AutoConfig.from_pretrained(folder, num_hidden_layers=3)
     AutoModel.from_config(config).save_pretrained(folder, max_shard_size="10KB")
     configured(folder, num_hidden_layers=4)
-    assert "model.safetensors.index.json has 55 of them; first missing: encoder.layer.3." in fault_of(folder)
+    assert says(fault_of(folder), "model.safetensors.index.json has 55 ", "missing: encoder.layer.3.")
 
 
 def test_the_header_is_read_without_torch(tmp_path):
@@ -298,82 +287,75 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     name = next(name for name in weights if name.endswith("query.weight"))
     weights[name][0, 0] = torch.nan
     save_file(weights, file, metadata={"format": "pt"})
-    with pytest.raises(Unusable, match=r"has nan or infinity in weight encoder\.layer\..*query.weight; allowed"):
+    with pytest.raises(Unusable, match=r" nan or infinity .* encoder\.layer\..*query.weight; allowed"):
         load_encoder(folder, configurations.config_of("albert", max_length=32), vocab_size=7)
 
 
 def test_half_a_pooler_is_refused(tmp_path):
     folder = renamed(saved(tmp_path), lambda name: None if name == "pooler.dense.bias" else name)
-    assert fault_of(folder).endswith("has 70 of them; first missing: pooler.dense.bias")
+    assert says(fault_of(folder), "has 70 of them; ", "missing: pooler.dense.bias")
 
 
 # Fields of config.json.
 
 
 @pytest.mark.parametrize(
-    ("changes", "fault"),
+    ("field", "value", "allowed"),
     [
-        (
-            {"auto_map": {"AutoModel": "own--modeling.Model"}},
-            "config.json names its own code (auto_map), which is never run; allowed: the bert models of transformers, "
-            "without auto_map; if it is one of them, use a folder with a copy, without auto_map",
-        ),
-        (
-            {"position_embedding_type": "relative_key_query"},
-            'config.json sets position_embedding_type to "relative_key_query", which is not implemented; allowed: '
-            '"absolute"',
-        ),
-        (
-            {"feed_forward_type": "geglu"},
-            'config.json sets feed_forward_type to "geglu", which is not implemented; allowed: "original"',
-        ),
-        ({"is_decoder": True}, "config.json sets is_decoder to true, which is not implemented; allowed: false"),
-        ({"add_cross_attention": True}, "config.json sets add_cross_attention to true, which is not implemented; "),
-        ({"is_encoder_decoder": True}, "config.json sets is_encoder_decoder to true, which is not implemented; "),
-        ({"pruned_heads": {"0": [1]}}, 'config.json sets pruned_heads to {"0": [1]}, which is not implemented; '),
-        ({"embedding_size": 16}, "config.json sets embedding_size to 16, which is not implemented; allowed: 32"),
-        (
-            {"hidden_act": "xielu"},
-            'config.json sets hidden_act to "xielu", which is not implemented; allowed: "gelu", ',
-        ),
-        ({"num_hidden_groups": 2}, "config.json sets num_hidden_groups to 2, which is not implemented for bert models"),
-        ({"inner_group_num": 2}, "config.json sets inner_group_num to 2, which is not implemented for bert models"),
-        (
-            {"quantization_config": {"load_in_8bit": True}},
-            'config.json sets quantization_config to {"load_in_8bit": true}, which is not implemented for bert models; '
-            "if it does not change the outputs of the model, use a folder with a copy of the model, without this field",
-        ),
-        (
-            {"pooler_hidden_act": "nonsense"},
-            'config.json sets pooler_hidden_act to "nonsense", which is not implemented; allowed: "gelu", ',
-        ),
-        ({"hidden_dropout_prob": "0.1"}, 'config.json has hidden_dropout_prob "0.1"; allowed: a number'),
-        ({"emb_size": 16}, "config.json sets emb_size to 16, which is not implemented; allowed: 32"),
-        ({"adapters": {"adapters": {"a": "houlsby"}}}, "config.json sets adapters to "),
-        ({"pre_norm": True}, "config.json sets pre_norm to true, which is not implemented for bert models"),
-        ({"transformers_weights": "other.bin"}, "config.json sets transformers_weights to "),
-        ({"layer_norm_eps": "1e-12"}, 'config.json has layer_norm_eps "1e-12"; allowed: a number between 0 and 1'),
-        ({"hidden_size": "32"}, 'config.json has hidden_size "32"; allowed: a whole number from 1 on'),
-        ({"num_hidden_layers": 0}, "config.json has num_hidden_layers 0; allowed: a whole number from 1 on"),
-        ({"pad_token_id": 50}, "config.json has pad_token_id 50; allowed: a whole number from 0 to 49"),
+        ("position_embedding_type", "relative_key_query", '"absolute"'),
+        ("feed_forward_type", "geglu", '"original"'),
+        ("is_decoder", True, "false"),
+        ("add_cross_attention", True, None),
+        ("is_encoder_decoder", True, None),
+        ("pruned_heads", {"0": [1]}, None),
+        ("embedding_size", 16, "32"),
+        ("hidden_act", "xielu", '"gelu", '),
+        ("num_hidden_groups", 2, None),
+        ("inner_group_num", 2, None),
+        ("quantization_config", {"load_in_8bit": True}, None),
+        ("pooler_hidden_act", "nonsense", '"gelu", '),
+        ("emb_size", 16, "32"),
+        ("adapters", {"adapters": {"a": "houlsby"}}, None),
+        ("pre_norm", True, None),
+        ("transformers_weights", "other.bin", None),
     ],
 )
-def test_fields_that_are_not_implemented_are_refused(changes, fault, tmp_path):
-    assert fault_of(configured(saved(tmp_path), **changes)).startswith(fault)
+def test_fields_that_are_not_implemented_are_refused(field, value, allowed, tmp_path):
+    fault = fault_of(configured(saved(tmp_path), **{field: value}))
+    assert says(fault, f"sets {field} to {json.dumps(value)}, ", "not implemented")
+    assert allowed is None or f"; allowed: {allowed}" in fault
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("hidden_dropout_prob", "0.1", "a number"),
+        ("layer_norm_eps", "1e-12", "a number between 0 and 1"),
+        ("hidden_size", "32", "a whole number from 1 on"),
+        ("num_hidden_layers", 0, "a whole number from 1 on"),
+        ("pad_token_id", 50, "a whole number from 0 to 49"),
+    ],
+)
+def test_fields_with_impossible_values_are_refused(field, value, allowed, tmp_path):
+    fault = fault_of(configured(saved(tmp_path), **{field: value}))
+    assert says(fault, f"has {field} {json.dumps(value)}; ", f"allowed: {allowed}")
+
+
+def test_models_with_their_own_code_are_refused(tmp_path):
+    fault = fault_of(configured(saved(tmp_path), auto_map={"AutoModel": "own--modeling.Model"}))
+    assert says(fault, "(auto_map)", "never run; ", "allowed: the bert models", "without auto_map")
 
 
 def test_fields_of_another_activation_are_refused_for_sharebert(tmp_path):
     folder = configured(saved(tmp_path, "sharebert"), hidden_act="relu")
-    assert fault_of(folder) == 'config.json sets hidden_act to "relu", which is not implemented; allowed: "gelu"'
+    assert says(fault_of(folder), 'sets hidden_act to "relu", ', 'allowed: "gelu"')
 
 
 @pytest.mark.parametrize("pad", [None, -1, "1"])
 def test_a_roberta_without_a_pad_token_is_refused(pad, tmp_path):
     folder = configured(saved(tmp_path, "roberta"), pad_token_id=pad)
-    assert fault_of(folder) == (
-        f"config.json has pad_token_id {json.dumps(pad)}; allowed: a whole number from 0 to 49, because roberta models "
-        "count positions from it (usually 1)"
-    )
+    fault = fault_of(folder)
+    assert says(fault, f"has pad_token_id {json.dumps(pad)}; ", "from 0 to 49, ", "roberta models", "usually 1")
 
 
 def test_other_families_need_no_pad_token(tmp_path):
@@ -395,16 +377,14 @@ def test_fields_of_published_configurations_are_accepted(tmp_path):
 def test_an_adapter_beside_the_weights_is_refused(tmp_path):
     folder = saved(tmp_path)
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "other"}')
-    assert fault_of(folder).startswith(" has an adapter (adapter_config.json), which is not implemented")
+    assert fault_of(folder).startswith(" has an adapter (adapter_config.json), ")
 
 
 def test_nystrom_convolutions_are_needed_in_safetensors(tmp_path):
     folder = configured(saved(tmp_path), conv_kernel_size=3)
-    assert fault_of(folder).startswith(
-        "config.json needs 75 weights, model.safetensors has 71 of them; first missing: "
-    )
+    assert says(fault_of(folder), "needs 75 weights, ", "has 71 of them; ")
     (tmp_path / "model.safetensors").unlink()
-    assert fault_of(folder) == "config.json has conv_kernel_size; allowed only with model.safetensors"
+    assert says(fault_of(folder), "conv_kernel_size; ", "only with model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -412,7 +392,7 @@ def test_nystrom_convolutions_are_needed_in_safetensors(tmp_path):
     [
         (
             '{"auto_map": {"AutoTokenizer": ["own.Tokenizer", null]}}',
-            r"names its own code \(auto_map\), which is never run",
+            r".*\(auto_map\), which is never run",
         ),
         ("{", "is not JSON"),
     ],
@@ -433,7 +413,7 @@ def test_a_tokenizer_with_its_own_code_is_refused(content, fault, tmp_path):
 def test_a_file_is_no_hub_name(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").touch()
-    with pytest.raises(ValueError, match=rf"^{kind} 'README.md' is a file; allowed: a folder, a hub name") as raised:
+    with pytest.raises(ValueError, match=f"^{kind} 'README.md' is a file; allowed: ") as raised:
         check_spelling("README.md", kind=kind)
     assert "\n" not in str(raised.value)
 
@@ -456,7 +436,7 @@ def test_weights_on_the_hub_are_checked_before_they_are_downloaded(tmp_path, mon
     monkeypatch.setattr(f"{files}.go_offline_if_unreachable", lambda: None)
     monkeypatch.setattr(f"{files}._list_hub_files", lambda kind, name, wanted: {"config.json", "model.safetensors"})
     monkeypatch.setattr(f"{files}._find_hub_configuration", lambda name: Path(folder) / "config.json")
-    with pytest.raises(Unusable, match=r"^backbone 'someone/wrapped' cannot be loaded: .*begin with `module.`"):
+    with pytest.raises(Unusable, match=r"^backbone 'someone/wrapped' .*with `module.`"):
         check_weights("someone/wrapped")
 
 
@@ -465,4 +445,4 @@ def test_a_pretrained_model_under_other_names_is_refused(tmp_path):
     model = Path(package.__file__).parent / "model"
     check_weights(str(model))
     wrapped = renamed(str(shutil.copytree(model, tmp_path / "wrapped")), lambda name: f"module.bert.{name}")
-    assert fault_of(wrapped).startswith("config.json needs 101 weights, model.safetensors has none of them: ")
+    assert says(fault_of(wrapped), "needs 101 weights, ", "has none")
