@@ -59,13 +59,13 @@ def run_notebook(kernel: AsyncKernelManager) -> Callable[..., NotebookNode]:
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of three methods on two tasks, one of them better than the others."""
     methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.6}
     return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def evidence(study: Path) -> Evidence:
     return evidence_of(study)

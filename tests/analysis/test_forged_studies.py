@@ -72,6 +72,7 @@ def test_true_study_agrees_with_its_mlflow(study: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.long
 def test_journal_that_went_on_agrees_with_what_mlflow_has_of_it(study: Path) -> None:
     before = compute_journal_digest(study)
     launched_study(study, mini_plan(methods=("palbert", "pondernet"), tasks=("rte", "stsb"), samples=4))
@@ -101,7 +102,7 @@ def test_method_that_left_its_files_is_found(study: Path) -> None:
     assert has(drift, f"{study}/trials/{row.key} belongs to no trial of the journal")
 
 
-@pytest.mark.parametrize("lie", [improve, remove], ids=lambda lie: lie.__name__)
+@pytest.mark.parametrize("lie", [improve, pytest.param(remove, marks=pytest.mark.long)], ids=lambda lie: lie.__name__)
 def test_whole_forgery_is_found_by_mlflow_alone(study: Path, lie: Callable[[Path], None]) -> None:
     (row, _) = confirm_records(study, ARM)
     lie(study)
@@ -114,6 +115,7 @@ def test_whole_forgery_is_found_by_mlflow_alone(study: Path, lie: Callable[[Path
         assert has(drift, f"trial {row.key} of {ARM}: score is {row.score} in MLflow, but {now.score} in the journal")
 
 
+@pytest.mark.long
 def test_removed_trial_is_found_in_mlflow(study: Path) -> None:
     searched = next(key for key in (place.name for place in (study / "trials").iterdir()))
     rewrite_journal(study, lambda line: None if line.get("key") == searched else line)

@@ -226,7 +226,7 @@ def test_a_trial_taken_back_is_handed_out_again():
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(
     gaps=st.lists(st.integers(1, 40), max_size=15),
     sampler=st.sampled_from(["tpe", "random", "grid"]),
@@ -252,7 +252,7 @@ def uninterrupted(*, sampler):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(gaps=st.lists(st.integers(1, 40), max_size=15), sampler=st.sampled_from(["tpe", "random", "grid"]))
 def test_one_slot_killed_anywhere_equals_the_uninterrupted_study(gaps, sampler):
     whole, simulation = uninterrupted(sampler=sampler), Simulation(resolved(sampler=sampler), slots=1)
