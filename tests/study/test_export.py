@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import write_records
+from helpers.messages import says
 from helpers.trained_studies import trained_study
 from huggingface_hub import ModelCard
 from msgspec.structs import replace
@@ -86,7 +87,7 @@ def test_card_names_trial_and_scores_but_not_the_machine(study, tmp_path):
     row = choose_model(study, choice())
     export(row, tmp_path / "to")
     card = (tmp_path / "to" / "README.md").read_text()
-    for fact in (f"trial {row.key}", "Seed 43 may have been chosen because of these scores", "| accuracy | 0.7000 |"):
+    for fact in (f"trial {row.key}", "Seed 43 may have been chosen", "| accuracy | 0.7000 |"):
         assert fact in card, fact
     assert 'AutoModelForSequenceClassification.from_pretrained("FOLDER")' in card
     assert row.host not in card and str(study) not in card and "/tmp" not in card
@@ -188,11 +189,8 @@ def test_card_of_generated_data_and_an_unknown_backbone_claims_neither(launched)
 @pytest.mark.parametrize(
     ("differences", "sentence"),
     [
-        (
-            ("train has 100 rows, the official 2,490",),
-            "The data are not the official RTE: train has 100",
-        ),
-        (None, "It is not known whether the data are those of the official RTE"),
+        (("train has 100 rows, the official 2,490",), "are not the official RTE: train has 100"),
+        (None, "It is not known whether "),
     ],
 )
 def test_card_of_unofficial_rows_has_no_result_for_the_hub(launched, differences, sentence):
@@ -230,7 +228,7 @@ def test_an_arm_is_named_by_method_and_task(launched):
 def test_a_study_without_a_completed_confirm_trial_has_no_model(tmp_path):
     launched_study(tmp_path, mini_plan(methods=("albert",), tasks=("rte",)))
     write_records(tmp_path, [])
-    with pytest.raises(ValueError, match=r"^the study has no completed confirm trial yet$"):
+    with pytest.raises(ValueError, match="no completed confirm trial yet"):
         choose_model(tmp_path, choice())
 
 
@@ -243,25 +241,16 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "several arms have a model; choose one with --method and --task: albert/rte, albert/mrpc, ponder"),
-        (
-            ["--method", "pabee"],
-            "'pabee' is not a method with a model; available: albert, pondernet",
-        ),
-        (
-            ["--method", "pondrnet"],
-            "no method with a model named 'pondrnet'; available: albert, pondernet; did",
-        ),
-        (
-            ["--task", "mrcp"],
-            "no task with a model named 'mrcp'; available: rte, mrpc; did you mean mrpc?",
-        ),
-        (["--trial", "feed"], "no trial 'feed' has ended; these trials have a model: "),
-        (["--trial", "feed", "--task", "rte"], "--trial already chooses the model; allowed: --trial, or --method and"),
+        ([], ["several arms ", "--method and --task: albert/rte, albert/mrpc, ponder"]),
+        (["--method", "pabee"], ["'pabee' is not a method ", "available: albert, pondernet"]),
+        (["--method", "pondrnet"], ["'pondrnet'; available: albert, pondernet; ", "did you mean pondernet?"]),
+        (["--task", "mrcp"], ["'mrcp'; available: rte, mrpc; ", "did you mean mrpc?"]),
+        (["--trial", "feed"], ["no trial 'feed' has ended; ", "have a model: "]),
+        (["--trial", "feed", "--task", "rte"], ["--trial already chooses ", "--trial, or --method and"]),
     ],
 )
 def test_what_names_no_model_is_answered_with_what_there_is(launched, tmp_path, capsys, arguments, message):
-    assert refused(capsys, str(launched), *arguments, "--to", str(tmp_path / "to")).startswith(message)
+    assert says(refused(capsys, str(launched), *arguments, "--to", str(tmp_path / "to")), *message)
     assert not list(tmp_path.iterdir())
 
 
@@ -270,18 +259,15 @@ def test_trial_without_model_lists_those_with_one(launched, tmp_path, capsys):
     searched = next(row for row in records if row.phase == "search" and row.arm == "albert/rte")
     confirmed = [row for row in records if row.phase == "confirm" and row.arm == "albert/rte"]
     error = refused(capsys, str(launched), "--trial", searched.key, "--to", str(tmp_path / "to"))
-    assert error.startswith(f"trial {searched.key} has no model: it is a {searched.status} search trial of albert/rte")
+    assert says(error, f"trial {searched.key} has no model: ", f"{searched.status} search trial of albert/rte")
     assert error.endswith(", ".join(f"{row.key} (albert/rte, seed {row.seed})" for row in confirmed))
 
 
 def test_non_study_folder_and_missing_model_are_refused(study, tmp_path, capsys):
     to = ["--to", str(tmp_path / "to")]
-    assert refused(capsys, str(tmp_path), *to) == f"{tmp_path} has no plan.json; allowed: the folder of a study"
+    assert says(refused(capsys, str(tmp_path), *to), f"{tmp_path} has no plan.json; ", "folder of a study")
     gone = next(row for row in read_facts(study).records if row.phase == "confirm" and row.seed == 42)
-    assert (
-        refused(capsys, str(study), "--trial", gone.key, *to)
-        == f"the model of trial {gone.key} (rte) no longer exists: /gone"
-    )
+    assert says(refused(capsys, str(study), "--trial", gone.key, *to), f"trial {gone.key} (rte) ", ": /gone")
 
 
 @pytest.mark.parametrize("there", ["a file", "a folder that holds something"])
@@ -291,8 +277,7 @@ def test_what_is_there_is_not_replaced(study, tmp_path, capsys, there):
         to.write_text("mine")
     else:
         (to / "mine").mkdir(parents=True)
-    message = f"--to {to} exists; allowed: a new or an empty folder"
-    assert refused(capsys, str(study), "--to", str(to)) == message
+    assert says(refused(capsys, str(study), "--to", str(to)), f"--to {to} exists; ", "an empty folder")
     assert list(to.iterdir()) == [to / "mine"] if to.is_dir() else to.read_text() == "mine"
 
 
@@ -303,7 +288,7 @@ def test_an_export_that_cannot_be_made_leaves_nothing(study, tmp_path):
     for path in Path(row.model or "").iterdir():
         content = path.read_bytes()
         (folder / path.name).write_bytes(content[: len(content) // 2] if path.suffix == ".safetensors" else content)
-    message = rf"^trial {row.key} \(albert/rte\) cannot be exported: .*model.safetensors is damaged"
+    message = rf"^trial {row.key} \(albert/rte\) .*: .*model.safetensors is damaged"
     with pytest.raises(ValueError, match=message):
         export(replace(row, model=str(folder), model_digest=None), tmp_path / "to")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.corpora import pretrained_folder, renamed, without_pooler
+from helpers.messages import says
 from helpers.simulation import NO_PROVENANCE
 from safetensors.numpy import load_file, save
 
@@ -61,11 +62,11 @@ NO_NYSTROM = "a 'sharebert' model; nystrom is available for: albert, bert, elect
         (["--set", "attention=nystrom", "--backbone", "mini-sharebert"], f"'mini-sharebert' is {NO_NYSTROM}"),
         (
             ["--method", "sharebert", "--backbone", "mini-bert"],
-            "sharebert is for backbones of family sharebert; backbone 'mini-bert' is of family 'bert'",
+            "family sharebert; backbone 'mini-bert' is of family 'bert'",
         ),
         (
             ["--set", "attention=nystrom", "--backbone", "mini-roberta"],
-            "'mini-roberta' is a 'roberta' model; nystrom is available",
+            "'mini-roberta' is a 'roberta' model; ",
         ),
         (
             ["--set", "attention=nystrom", "--set", "max_length=16"],
@@ -73,22 +74,22 @@ NO_NYSTROM = "a 'sharebert' model; nystrom is available for: albert, bert, elect
         ),
         (
             ["--attention", "nystrom"],
-            "unrecognized arguments: --attention nystrom; here, --attention is --set attention=nystrom",
+            "--attention nystrom; here, --attention is --set attention=nystrom",
         ),
         (
             ["--start-from", "sst2=cola", "--start-from", "cola=sst2"],
-            "arms start from each other: palbert/sst2, which starts from p",
+            "arms start from each other: palbert/sst2, ",
         ),
-        (["--start-from", "sst2=sst2"], "arms start from each other: palbert/sst2, which starts from palbert/sst2"),
+        (["--start-from", "sst2=sst2"], "palbert/sst2, which starts from palbert/sst2"),
         (
             ["--start-from", "colla=sst2"],
-            "--start-from colla=sst2: no task named 'colla'; available: sst2",
+            "--start-from colla=sst2: no task named 'colla'",
         ),
-        (["--start-from", "albert/cola=sst2"], "--start-from albert/cola=sst2: albert/cola is not studied; allowed: "),
-        (["--start-from", "cola=nope"], "--start-from cola=nope: no task named 'nope'; available: "),
+        (["--start-from", "albert/cola=sst2"], "--start-from albert/cola=sst2: albert/cola is not studied"),
+        (["--start-from", "cola=nope"], "--start-from cola=nope: no task named 'nope'"),
         (
             ["--start-from", "CoLA=MNLI"],
-            "palbert/cola starts from palbert/mnli, which is not part of this study; add --task mnli",
+            "not part of this study; add --task mnli",
         ),
     ],
 )
@@ -101,10 +102,8 @@ def test_sizes_whose_slices_do_not_fit_are_refused(capsys, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "sharebert", **sizes}))
     (tmp_path / "vocab.txt").write_text("")
     told = refused(capsys, tmp_path, "--backbone", str(tmp_path))
-    assert told.endswith(
-        "ShareBERT with hidden_size 32, intermediate_size 64 and vocab_size 288 cuts 36 columns out of the "
-        "embeddings; allowed: 32"
-    )
+    sizes = ["hidden_size 32, ", "intermediate_size 64 ", "vocab_size 288 "]
+    assert says(told, "ShareBERT", *sizes, "36 columns", "allowed: 32")
 
 
 OF_ATTENTION = ("attention", "num_landmarks", "conv_kernel_size")
@@ -151,7 +150,7 @@ def test_start_of_arm_is_told_by_dry_run(capsys, tmp_path):
     assert launch.main(asked) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert lines["palbert/mnli"].endswith("  backbone mini-albert")
-    assert lines["palbert/rte"].endswith("  backbone mini-albert, from the best model of palbert/mnli")
+    assert says(lines["palbert/rte"], "backbone mini-albert, ", "best model of palbert/mnli")
 
     def explained(arm: str) -> list[str]:
         assert launch.main([*asked, "--explain", arm]) == 0
@@ -194,12 +193,12 @@ def test_pretrained_tiny_folder_is_a_tiny_backbone(tmp_path):
         (
             {"finished": False},
             [],
-            "is not finished: its pretraining has made 40 of 40 steps; finish the pretraining first",
+            "40 of 40 steps; finish the pretraining first",
         ),
         ({"positions": 32}, [], "max_length of palbert/sst2 is 128; backbone "),
-        ({"conv_kernel_size": 33}, [], "attention is softmax and conv_kernel_size is None, but backbone "),
+        ({"conv_kernel_size": 33}, [], "attention is softmax and conv_kernel_size is None, "),
         ({"conv_kernel_size": 5}, ["--set", "attention=nystrom"], "conv_kernel_size is 33, but backbone "),
-        ({}, ["--method", "sharebert"], "sharebert is for backbones of family sharebert; backbone "),
+        ({}, ["--method", "sharebert"], "for backbones of family sharebert; backbone "),
     ],
 )
 def test_a_pretrained_folder_that_does_not_fit_is_refused(capsys, tmp_path, changes, arguments, message):
@@ -210,9 +209,8 @@ def test_a_pretrained_folder_that_does_not_fit_is_refused(capsys, tmp_path, chan
 def test_a_damaged_description_is_refused(capsys, tmp_path):
     folder = pretrained_folder(tmp_path / "ours")
     (folder / "pretraining.json").write_text("{")
-    assert f"{folder}/pretraining.json: the text is not a JSON object" in refused(
-        capsys, tmp_path, "--backbone", str(folder)
-    )
+    told = refused(capsys, tmp_path, "--backbone", str(folder))
+    assert says(told, f"{folder}/pretraining.json: ", "not a JSON object")
 
 
 def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):
@@ -232,26 +230,22 @@ def test_a_missing_pooler_stands_in_the_dry_run_and_the_departures(capsys, tmp_p
     without_pooler(folder)
     assert launch.main(asked) == 0
     told = capsys.readouterr().out
-    remedy = "--set pooling=mean reads the mean of the tokens instead"
-    assert f"backbone {folder} has no pooler, so methods that use a pooler start with a random one; {remedy}\n" in told
-    assert "    poolers of backbones: random, in methods that use a pooler (paper: pretrained)\n" in told
+    assert says(told, f"backbone {folder} has no pooler, ", "a random one; ", "--set pooling=mean ")
+    assert says(told, "    poolers of backbones: random, ", "(paper: pretrained)\n")
 
 
 @pytest.mark.parametrize("asked", [[], ["--dry-run"]])
 def test_weights_of_other_names_are_refused_before_any_trial(asked, capsys, tmp_path):
     folder = renamed(pretrained_folder(tmp_path / "ours"), lambda name: f"module.{name}")
     told = refused(capsys, tmp_path, "--task", "rte", "--backbone", str(folder), *asked)
-    assert told == (
-        f"study.launch: backbone {str(folder)!r} cannot be loaded: config.json needs 23 weights, model.safetensors has "
-        "none of them: its names begin with `module.`; save the weights without this prefix"
-    )
+    assert says(told, f"study.launch: backbone {str(folder)!r} ", "needs 23 weights, ", "none of them: ", "`module.`; ")
 
 
 def test_a_file_is_no_backbone(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").touch()
     told = refused(capsys, tmp_path, "--task", "rte", "--backbone", "README.md", "--dry-run")
-    assert told.startswith("study.launch: backbone 'README.md' is a file; allowed: a folder, a hub name, mini-albert")
+    assert says(told, "backbone 'README.md' is a file; ", "allowed: a folder, a hub name, mini-albert")
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launches import WITHOUT_RAY
+from helpers.messages import says
 from helpers.own_methods import write_methods
 from helpers.own_tasks import PAGE, write_learnable_tasks, write_page_task
 from helpers.trials import spec_of
@@ -62,17 +63,17 @@ def test_dry_run_of_page_names_arms_without_paper_data(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--include", "tasks", "--task", "clams"), "no task named 'clams'; available: sst2, .*; did you mean claims?"),
-        (("--task", "claims"), "no task named 'claims'; available: .* .a task of your own needs --include FOLDER."),
+        (("--include", "tasks", "--task", "clams"), "no task named 'clams'; .*; did you mean claims?"),
+        (("--task", "claims"), "no task named 'claims'; .* --include FOLDER."),
         (
             ("--include", "tasks/claims"),
-            "--include tasks/claims: the folder has no methods; .*did you mean tasks?",
+            "--include tasks/claims: .*; .*did you mean tasks?",
         ),
         (
             ("--include", "tasks", "--task", "claims", "--data", "hub"),
-            "--data chooses the data of GLUE tasks, but the study only has claims; leave out --data",
+            "--data .* only has claims; leave out --data",
         ),
-        (("--include", "."), "--include .: the folder has no methods; allowed: a folder with methods .*"),
+        (("--include", "."), "--include .: .*no methods; allowed: .*"),
     ],
 )
 def test_unknown_task_is_one_line_with_the_nearest(
@@ -100,9 +101,7 @@ def test_missing_task_files_are_listed(tmp_path: Path) -> None:
     (task,) = read_tasks(write_page_task(tmp_path / "tasks"))
     spec = from_json(TrialSpec, encode(spec_of("albert", "claims", own_task=task)), where="spec")  # as a worker has it
     shutil.rmtree(tmp_path / "tasks")
-    with pytest.raises(
-        Unavailable, match=f"^there is no folder {tmp_path}/tasks/claims for task claims; if the folder was moved"
-    ):
+    with pytest.raises(Unavailable, match=f"no folder {tmp_path}/tasks/claims .*; if .* moved"):
         TrainingRun(spec, cache=tmp_path / "cache")
 
 
@@ -147,14 +146,14 @@ def study(studied: Path, tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_table_has_the_tasks_and_nothing_published(study: Path) -> None:
     dev = (study / "tables" / "dev.md").read_text()
-    assert dev.startswith("## Dev scores, untrained backbone, median over 2 seeds") and "| Claims" not in dev
+    assert says(dev, "## Dev scores, ", "median over 2 seeds") and "| Claims" not in dev
     assert (
         re.search(r"\| +claims \| +Stars \|", dev)
         and "published" not in dev.lower()
         and "macro " not in dev.splitlines()[2]
     )
-    assert "claims is not a GLUE task; the score is the mean of accuracy and macro F1 on 90 dev examples" in dev
-    assert "Stars is not a GLUE task; the score is the mean of Pearson and Spearman on 90 dev examples" in dev
+    assert says(dev, "claims is not a GLUE task; ", "accuracy and macro F1 on 90 dev examples")
+    assert says(dev, "Stars is not a GLUE task; ", "Pearson and Spearman on 90 dev examples")
     for table in (study / "tables").glob("*.md"):
         assert "published" not in table.read_text().lower() and "GLUE" not in table.read_text().splitlines()[0], table
 
@@ -172,10 +171,7 @@ def test_study_is_verified_and_written_again_without_the_folder_of_tasks(study: 
 def test_another_task_of_the_same_name_shares_no_table(study: Path) -> None:
     (claims, _) = (require_plan(study).plan.own_tasks or {}).values()
     TASKS["claims"] = replace(claims, metrics=("accuracy",), title="Other")
-    with pytest.raises(
-        ValueError,
-        match=r"plan.json: task claims has other columns, labels or metrics than in another study",
-    ):
+    with pytest.raises(ValueError, match=r"plan.json: task claims has other columns, labels or metrics"):
         load_study(study)
     TASKS["claims"] = replace(claims, place="/elsewhere", title="Other")
     assert load_study(study).records
@@ -209,7 +205,7 @@ def test_exported_model_answers_with_the_labels_of_the_task(
 @pytest.mark.slow
 def test_a_submission_of_no_task_of_glue_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert submit.main([str(study), "--method", "albert"]) == 2
-    assert "models only for claims, stars; the GLUE server scores only GLUE tasks" in capsys.readouterr().err
+    assert says(capsys.readouterr().err, "claims, stars; ", "only GLUE tasks")
 
 
 @pytest.mark.slow
@@ -223,10 +219,7 @@ def test_study_accepts_moved_folder_but_not_other_rows(
         forget_tasks()
         capsys.readouterr()
         assert launch.main(again) == 2
-        assert (
-            f"there is no folder {studied.parent}/tasks/claims for task claims; "
-            "if the folder was moved, give its new parent folder with --include" in capsys.readouterr().err
-        )
+        assert says(capsys.readouterr().err, f"no folder {studied.parent}/tasks/claims ", "with --include")
         assert launch.main([*again, "--include", str(moved)]) == 0
         rows = tmp_path / "tasks" / "claims" / "dev.tsv"
         rows.write_text(rows.read_text().replace("\topen\n", "\trefuted\n", 1))

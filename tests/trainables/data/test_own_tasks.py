@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.messages import says
 from helpers.own_tasks import write_learnable_tasks, write_page_task
 from msgspec.structs import replace
 
@@ -65,10 +66,7 @@ def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
 
 def test_csv_text_with_line_breaks_keeps_line_numbers(claims: Path) -> None:
     edit(claims / "dev.csv", "It came on time.,refuted", '"It came\non time.",rejected')
-    with pytest.raises(
-        ValueError,
-        match=r"dev.csv, line 4: unknown label 'rejected'; the labels of Claims are supported, refuted, open",
-    ):
+    with pytest.raises(ValueError, match=r"dev.csv, line 4: .*'rejected'; .* Claims are supported, refuted, open"):
         load_split(task_of(claims), "dev", "mini")
 
 
@@ -147,31 +145,30 @@ def test_mistake_in_task_toml_is_one_line_with_its_file(claims: Path, old: str, 
 ROWS = {
     "column": (
         ("train.csv", "claim,evidence", "claims,evidence"),
-        "train.csv, line 1: there is no column 'claim'; the columns are claims, evidence, verdict; did you mean claims",
+        ["train.csv, line 1: ", "'claim'; ", "claims, evidence, verdict; did you mean claims"],
     ),
     "label": (
         ("dev.csv", "late.,It came on time.,refuted", "late.,It came on time.,refutd"),
-        "dev.csv, line 3: unknown label 'refutd'; the labels of Claims are supported, refuted, open; did you mean "
-        "refuted?",
+        ["dev.csv, line 3: unknown label 'refutd'; ", "supported, refuted, open; ", "did you mean refuted?"],
     ),
     "empty": (
         ("dev.csv", "The train is late.,It came on time.", " ,"),
-        "dev.csv, line 3: there is no text in claim, evidence; allowed: text in at least one",
+        ["dev.csv, line 3: ", "no text in claim, evidence; ", "at least one"],
     ),
-    "cells": (("dev.csv", "It came on", "It came, on"), "dev.csv, line 3: the number of columns is 4 instead of 3: "),
+    "cells": (("dev.csv", "It came on", "It came, on"), ["dev.csv, line 3: ", "4 instead of 3: "]),
     "quote": (
         ("dev.csv", "It came on time.,refuted", '"It came'),
-        "dev.csv, line 4: unexpected end of data; allowed: CSV with commas",
+        ["dev.csv, line 4: ", "end of data; allowed: CSV with commas"],
     ),
 }
 
 
 @pytest.mark.parametrize("mistake", ROWS)
 def test_mistake_in_a_row_is_one_line_with_its_place(claims: Path, mistake: str) -> None:
-    (name, old, new), line = ROWS[mistake]
+    (name, old, new), parts = ROWS[mistake]
     edit(claims / name, old, new)
     (fault,) = find_data_faults(task_of(claims), "mini")
-    assert fault.startswith(f"{claims}/{line}")
+    assert says(fault, f"{claims}/", *parts)
 
 
 def test_a_score_that_is_no_number_is_named(tmp_path: Path) -> None:
@@ -179,34 +176,34 @@ def test_a_score_that_is_no_number_is_named(tmp_path: Path) -> None:
     (folder / "stars" / "dev.jsonl").write_text('{"text": "good", "stars": "many"}\n{"text": "bad"}\n')
     stars = read_tasks(folder)[1]
     (fault,) = find_data_faults(stars, "mini")
-    assert fault == f"{folder}/stars/dev.jsonl, line 2: the fields are text; allowed: text, stars, as in line 1"
+    assert says(fault, f"{folder}/stars/dev.jsonl, line 2: ", "fields are text; ", "text, stars, as in line 1")
     edit(folder / "stars" / "dev.jsonl", '{"text": "bad"}\n', "")
     (fault,) = find_data_faults(stars, "mini")
-    assert fault == f"{folder}/stars/dev.jsonl, line 1: score 'many' is not a number; allowed: -1e+06..1e+06"
+    assert says(fault, f"{folder}/stars/dev.jsonl, line 1: ", "'many' is not a number; ", "-1e+06..1e+06")
 
 
 def test_a_missing_file_is_named_with_its_formats(claims: Path) -> None:
     (claims / "dev.csv").unlink()
     with pytest.raises(ValueError) as error:
         check_data(task_of(claims), "mini")
-    assert str(error.value) == f"task claims has no dev file in {claims}; allowed: one of dev.tsv, dev.csv, dev.jsonl"
+    assert says(str(error.value), "claims has no dev file ", f"{claims}; ", "dev.tsv, dev.csv, dev.jsonl")
 
 
 def test_two_files_of_a_split_are_refused(claims: Path) -> None:
     (claims / "dev.tsv").write_text("claim\tevidence\tverdict\na\tb\topen\n")
     with pytest.raises(ValueError) as error:
         check_data(task_of(claims), "mini")
-    assert str(error.value) == f"task claims has dev.tsv and dev.csv in {claims}; allowed: only one of them"
+    assert says(str(error.value), "claims has dev.tsv and dev.csv ", f"{claims}; ", "only one")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sst2", "cannot be named 'sst2', because the name sst2 is taken; rename the folder"),
-        ("st-s_b", "cannot be named 'st-s_b', because the name stsb is taken; rename the folder"),
-        ("macro", "cannot be named 'macro', because the name macro is taken"),
-        ("source", "cannot be named 'source', because the name source is taken"),
-        ("Claims", "the folder's name, 'Claims', is not a valid task name; allowed: a lower-case letter, then"),
+        ("sst2", "'sst2', .* sst2 is taken; rename the folder"),
+        ("st-s_b", "'st-s_b', .* stsb is taken; rename the folder"),
+        ("macro", "'macro', .* macro is taken"),
+        ("source", "'source', .* source is taken"),
+        ("Claims", "'Claims', .*not a valid task name; allowed: "),
     ],
 )
 def test_name_of_a_task_is_checked(claims: Path, name: str, message: str) -> None:

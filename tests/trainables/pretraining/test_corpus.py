@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.corpora import random_documents, write_corpus
+from helpers.messages import says
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,7 +63,7 @@ def test_a_paragraph_is_cut_into_sentences() -> None:
 
 def test_non_utf8_file_is_named_with_line(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"one\n\ntwo \xe9\n")
-    with pytest.raises(ValueError, match=r"text\.txt, line 3: byte 0xe9 is not UTF-8; allowed: text in UTF-8$"):
+    with pytest.raises(ValueError, match=r"text\.txt, line 3: byte 0xe9 .* UTF-8$"):
         list(documents(str(tmp_path)))
 
 
@@ -74,16 +75,14 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("corpus", ["nowhere", "empty"])
 def test_a_folder_without_text_is_refused_before_anything_is_read(corpus: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        ValueError, match=r"is not a folder or file; allowed: mini, |has no .txt file; allowed: .txt files in UTF-8"
-    ):
+    with pytest.raises(ValueError, match=r"not a folder or file; |has no .txt file; "):
         check_corpus(str(tmp_path / corpus), "full")
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "one\ntwo\n"])
 def test_a_corpus_without_two_documents_is_refused_and_nothing_stays(text: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(text)
-    with pytest.raises(ValueError, match="at least 2 documents are needed, because one is held out; a blank line"):
+    with pytest.raises(ValueError, match="at least 2 documents "):
         tokenise_corpus(str(tmp_path), word_tokenizer(["one two"]), cache=tmp_path / "cache")
     assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
 
@@ -106,7 +105,7 @@ def test_rows_of_the_hub_are_documents(monkeypatch: pytest.MonkeyPatch) -> None:
         (("owner/name", None), options | {"revision": "v2"}),
     ]
     rows[0] = {"words": ""}
-    with pytest.raises(ValueError, match="has no column 'text'; its columns are words"):
+    with pytest.raises(ValueError, match=r"no column 'text'; .* words"):
         list(documents("hub:owner/name"))
 
 
@@ -125,20 +124,17 @@ def test_a_data_set_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.Monkey
 
 
 def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^corpus 'hub:a/b/c' is not on the hub; allowed: hub:NAME, .*, a folder$"):
+    with pytest.raises(ValueError, match=r"^corpus 'hub:a/b/c' .*; allowed: hub:NAME, .*, a folder$"):
         corpus_fingerprint("hub:a/b/c")
 
 
 @pytest.mark.parametrize("kind", PAIRED)
 def test_documents_of_one_sentence_are_left_out_and_counted(tmp_path: Path, kind: str) -> None:
     corpus = write_corpus(tmp_path, [["One two. Three."], ["four"], ["five", "six"]])
-    short = f"1 of 3 documents have only one sentence, but {kind} needs two"
-    assert check_corpus(corpus, kind) == f"corpus {corpus}: {short}, so they are left out"
+    assert says(check_corpus(corpus, kind), f"corpus {corpus}: 1 of 3 documents ", f"{kind} needs two, ", "left out")
     assert check_corpus(corpus, "full") == ""
     write_corpus(tmp_path, [["One two. Three."], ["four"]])
-    with pytest.raises(
-        ValueError, match=rf"1 of 2 documents have only one .*{kind} needs two; allowed: at least 2 such"
-    ):
+    with pytest.raises(ValueError, match=rf"1 of 2 documents .*{kind} needs two; allowed: at least 2 "):
         check_corpus(corpus, kind)
 
 
@@ -179,10 +175,10 @@ def test_short_documents_of_all_corpora_are_counted_together(tmp_path: Path) -> 
     one = write_corpus(tmp_path / "one", [["One two. Three."], ["four"]])
     two = write_corpus(tmp_path / "two", [["five"], ["six", "seven"]])
     for single in (one, two):
-        with pytest.raises(ValueError, match="1 of 2 documents have only one sentence, but sentence_pairs needs two"):
+        with pytest.raises(ValueError, match=r"1 of 2 documents .*sentence_pairs"):
             check_corpus(single, "sentence_pairs")
-    short = "2 of 4 documents have only one sentence, but sentence_pairs needs two, so they are left out"
-    assert check_corpus(f"{one} + {two}", "sentence_pairs") == f"corpus {one} + {two}: {short}"
+    said = check_corpus(f"{one} + {two}", "sentence_pairs")
+    assert says(said, f"corpus {one} + {two}: 2 of 4 documents ", "sentence_pairs", "left out")
     assert check_corpus(f"mini + {two}", "sentence_pairs").startswith(f"corpus mini + {two}: 1 of 2 documents have")
 
 
