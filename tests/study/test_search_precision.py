@@ -98,9 +98,7 @@ def test_the_precision_of_all_trials_is_a_fact_of_their_configuration(precision)
     "arguments", [("--set", "precision=bfloat16"), ("--set", "learning_rate=0.001", "--set", "batch_size=32")]
 )
 def test_it_is_refused_where_it_changes_nothing(tmp_path, arguments):
-    with pytest.raises(
-        ValueError, match="search_precision is bfloat16, but this has no effect: all trials already use"
-    ):
+    with pytest.raises(ValueError, match=r"search_precision is bfloat16, .*no effect"):
         resolved_from(*with_lines(tmp_path, BFLOAT16), *arguments)
 
 
@@ -108,7 +106,7 @@ def test_it_is_refused_where_a_method_tunes_its_precision(tmp_path, monkeypatch)
     monkeypatch.setitem(search_spaces.albert.SPACE, "precision", CategoricalDistribution(["float32", "bfloat16"]))
     monkeypatch.setitem(search_spaces.albert.PAPER_GRID, "precision", ["float32", "bfloat16"])
     monkeypatch.setattr(search_spaces.albert, "PUBLISHED", {})
-    with pytest.raises(ValueError, match="search_precision is bfloat16, but albert/rte tunes precision; leave out"):
+    with pytest.raises(ValueError, match=r"search_precision is bfloat16, .*albert/rte tunes precision; "):
         resolved_from(*with_lines(tmp_path, BFLOAT16))
 
 
@@ -118,18 +116,18 @@ def test_it_is_refused_where_a_method_tunes_its_precision(tmp_path, monkeypatch)
         (
             'search_precision = "float64"',
             [],
-            "lines.toml: search_precision is 'float64'; allowed: bfloat16, float16, float32, tensorfloat32",
+            "search_precision is 'float64'; allowed: bfloat16, float16, ",
         ),
         (
             BFLOAT16,
             ["--address", "auto", "--max-gpu-hours", "1"],
-            "with search_precision their costs differ; leave out one of",
+            "with search_precision their costs differ; ",
         ),
-        (TENSORFLOAT32, [], "trials of palbert/rte ask for tensorfloat32, but have no"),
+        (TENSORFLOAT32, [], "palbert/rte ask for tensorfloat32, but "),
         (
             "",
             ["--set", "precision=tensorfloat32"],
-            "but have no GPU; allowed without a GPU: float32, bfloat16, float16",
+            "without a GPU: float32, bfloat16, float16",
         ),
         (
             "",

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
+from helpers.messages import says
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
@@ -70,7 +71,7 @@ def test_deleted_models_are_named(tmp_path, capfd):
     before = (folder / FILE).read_bytes()
     assert command.main([str(folder)]) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"study.time: {folder}: the models of 4 of 4 final runs no longer exist: ")
+    assert says(line, f"study.time: {folder}: ", "4 of 4 final runs no longer exist: ")
     assert "(albert/rte, seed 42)" in line and line.endswith("only stored models can be timed")
     assert (folder / FILE).read_bytes() == before
 
@@ -84,24 +85,22 @@ def test_measurement_without_missing_models_goes_on(timed, capfd):
     finally:
         (timed / "moved").rename(folder)
     assert event.missing == [record.key] and record.key not in {model.key for model in event.models}
-    assert f"the models of 1 of 4 final runs no longer exist: {record.key}" in capfd.readouterr().err
+    assert says(capfd.readouterr().err, "1 of 4 final runs no longer exist: ", record.key)
 
 
 def test_too_few_minutes_are_refused(timed, capfd):
     assert command.main([str(timed), "--minutes", "0.001"]) == 2
-    assert "study.time: --minutes 0.001 is too short for 4 models on rte; allowed: at least --minutes" in (
-        capfd.readouterr().err
-    )
+    assert says(capfd.readouterr().err, "--minutes 0.001 is too short ", "4 models on rte; ", "at least --minutes")
 
 
 def test_unknown_device_is_refused_with_the_menu(timed, capfd):
     assert command.main([str(timed), "--device", "tpu"]) == 2
-    assert "study.time: --device tpu: PyTorch does not find this device; allowed: cpu" in capfd.readouterr().err
+    assert says(capfd.readouterr().err, "study.time: --device tpu: ", "allowed: cpu")
 
 
 @pytest.mark.parametrize("text", ["1,x", "0", "1,1", ""])
 def test_batch_sizes_are_different_whole_numbers(text):
-    with pytest.raises(ValueError, match="allowed: different numbers from 1 on, separated by commas"):
+    with pytest.raises(ValueError, match="different numbers from 1 on, "):
         read_batch_sizes(text)
 
 
@@ -149,4 +148,4 @@ def test_launch_goes_on_without_a_measurement(outcome, tmp_path, monkeypatch, ca
     with closing(finished(tmp_path / "s", 90.0)) as journal:
         launch._measure_times(journal, tmp_path / "s", LaunchOptions(), until=math.inf)
         assert not journal.facts.times
-    assert "no times were measured; to measure them: " in capsys.readouterr().err
+    assert "no times were measured; " in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import Any
 import pandas
 import pytest
 from helpers.glue_folders import write_glue
+from helpers.messages import says
 from helpers.places import GLUE
 from pyarrow import parquet
 
@@ -113,10 +114,8 @@ def test_classes_numbered_in_another_order_are_refused(tmp_path: Path) -> None:
     swapped = [f"{text},{1 - int(label)},{row}" for text, label, row in (line.rsplit(",", 2) for line in lines)]
     file.write_text("\n".join([head, *swapped]) + "\n")
     (fault,) = find_data_faults(rte, data)
-    assert fault == (
-        f"{file} has 1,241 / 1,249 rows per class, but nyu-mll/glue has 1,249 / 1,241, so the classes are numbered in "
-        "another order; allowed: 0 = entailment, 1 = not_entailment"
-    )
+    order = "allowed: 0 = entailment, 1 = not_entailment"
+    assert says(fault, f"{file} has 1,241 / 1,249 ", "nyu-mll/glue has 1,249 / 1,241, ", order)
 
 
 @pytest.mark.parametrize(
@@ -125,16 +124,16 @@ def test_classes_numbered_in_another_order_are_refused(tmp_path: Path) -> None:
         (
             "sentence1,sentence2,label,idx",
             "One .,Two .,-1,0",
-            r"line 2: unknown label '-1'; the labels of RTE are 0 \(en",
+            r"line 2: unknown label '-1'; .* 0 \(en",
         ),
         ("sentence1,sentence2,label,idx", "One .,Two .,2,0", r"are 0 \(entailment\), 1 \(not_entailment\)$"),
         (
             "question,sentence2,label,idx",
             "One .,Two .,1,0",
-            "unknown column 'question'; the columns of RTE are sentence1,",
+            "'question'; .* sentence1,",
         ),
-        ("sentence1,sentence2,idx", "One .,Two .,0", "there is no column 'label'; the columns are sentence1, "),
-        ("sentence1;sentence2;label;idx", "One .;Two .;0;0", r"line 1: the columns are separated by semicolons"),
+        ("sentence1,sentence2,idx", "One .,Two .,0", "no column 'label'; .* sentence1, "),
+        ("sentence1;sentence2;label;idx", "One .;Two .;0;0", r"line 1: .*separated by semicolons"),
     ],
 )
 def test_mistake_in_an_exported_file_is_one_line(tmp_path: Path, header: str, row: str, message: str) -> None:
@@ -147,16 +146,14 @@ def test_mistake_in_an_exported_file_is_one_line(tmp_path: Path, header: str, ro
 def test_exported_tsv_is_refused_with_the_endings_to_use(tmp_path: Path) -> None:
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "train.tsv").write_text("sentence1\tsentence2\tlabel\tidx\nOne .\tTwo .\t0\t0\n")
-    with pytest.raises(
-        ValueError, match=r"unknown column 'idx'; .*; a file that `datasets` exports must end in .csv, "
-    ):
+    with pytest.raises(ValueError, match=r"unknown column 'idx'; .*; .*`datasets` .* .csv, "):
         load_split(TASKS["rte"], "train", str(tmp_path))
 
 
 def test_original_layout_wins_and_two_exports_are_refused(tmp_path: Path) -> None:
     data = export(TASKS["rte"], "mini", tmp_path, ".csv", splits=("train", "dev"))
     export(TASKS["rte"], "mini", tmp_path, ".jsonl", splits=("train",))
-    with pytest.raises(ValueError, match=r"^task rte has .*/rte/train.csv and .*/rte/train.jsonl; allowed: only one"):
+    with pytest.raises(ValueError, match=r"rte has .*/rte/train.csv and .*/rte/train.jsonl; "):
         check_data(TASKS["rte"], data)
     write_glue(tmp_path, rows=40)
     check_data(TASKS["rte"], data)
@@ -176,7 +173,7 @@ def test_index_of_pandas_in_parquet_is_ignored(tmp_path: Path) -> None:
 def test_damaged_parquet_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "rte").mkdir()
     (tmp_path / "rte" / "train.parquet").write_bytes(b"no Parquet")
-    with pytest.raises(ValueError, match=r"rte/train.parquet cannot be read: .*; allowed: a Parquet file$"):
+    with pytest.raises(ValueError, match=r"rte/train.parquet cannot be read: .*Parquet"):
         load_split(TASKS["rte"], "train", str(tmp_path))
 
 

