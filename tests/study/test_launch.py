@@ -275,7 +275,7 @@ def test_explained_value_names_option_or_file(tmp_path, capsys):
     } <= {*lines}
 
 
-@pytest.mark.skipif(not GLUE.exists(), reason="the real GLUE files are not beside the repository")
+@pytest.mark.skipif(not GLUE.exists(), reason="no real GLUE files")
 def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
     real = ["--task", "rte", "--data", str(GLUE), "--dry-run", "--out", str(tmp_path)]
     assert launch.main([*real, "--method", "palbert,pabee"]) == 0

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from helpers.launched_studies import launch, launched_study, mini_plan
+from helpers.messages import says
 from helpers.plan_files import with_lines
 from helpers.simulation import Simulation
 from msgspec.structs import replace
@@ -99,7 +100,7 @@ def test_a_study_that_is_killed_repeats_the_same_searches():
 
 
 def test_repeats_beyond_their_seeds_are_refused():
-    with pytest.raises(ValueError, match="--seeds is 101; allowed with repeated searches: at most 100"):
+    with pytest.raises(ValueError, match="--seeds is 101; .*: at most 100"):
         resolved(search_repeats=2, seeds=101)
 
 
@@ -108,7 +109,7 @@ def test_too_many_repeats_are_refused(tmp_path, capsys):
         assert command.main([*options, "--dry-run"]) == 2
         assert f"--compare is '{options[1]}'; allowed: methods, methods:2 to methods:9" in capsys.readouterr().err
     assert command.main([*with_lines(tmp_path, "search_repeats = 10"), "--dry-run"]) == 2
-    assert "lines.toml: search_repeats is 10; allowed: a whole number >= 1 and <= 9" in capsys.readouterr().err
+    assert says(capsys.readouterr().err, "lines.toml: search_repeats is 10; ", ">= 1 and <= 9")
 
 
 def test_a_study_with_repeats_verifies(tmp_path):
@@ -151,16 +152,16 @@ def test_a_study_goes_on_to_compare_methods_with_what_it_has(tmp_path, capsys):
 def test_a_dry_run_says_what_repeated_searches_cost(tmp_path, capsys):
     assert command.main([*METHODS, "--out", str(tmp_path), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "methods are compared over 4 searches per arm; one search per arm takes about 56 epochs" in lines
+    assert any(says(line, "4 searches per arm; ", "about 56 epochs") for line in lines)
     assert any(line.startswith("8 arms, 32 search and 16 confirm trials, about 223 epochs") for line in lines)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--seeds", "1"], "--seeds is 1; allowed with --compare methods: 2 or more"),
-        (["--samples", "0"], "--samples is 0; allowed with --compare methods: 1 or more"),
-        (["--method", "albert"], "--compare methods needs two methods, but the study has only albert"),
+        (["--seeds", "1"], "--seeds is 1; allowed with --compare methods: 2"),
+        (["--samples", "0"], "--samples is 0; allowed with --compare methods: 1"),
+        (["--method", "albert"], "two methods, but the study has only albert"),
     ],
 )
 def test_what_compares_no_methods_is_refused(options, message, capsys):

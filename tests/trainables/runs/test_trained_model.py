@@ -202,15 +202,11 @@ def replace_spec(trained: TrainedModel, **fields) -> TrainedModel:
 
 def test_what_transformers_cannot_express_is_refused(cache, tmp_path):
     nystrom = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
-    with pytest.raises(
-        ValueError, match=r"^the encoder has Nystrom attention, which no class of transformers has; study.predict"
-    ):
+    with pytest.raises(ValueError, match=r"^the encoder has Nystrom attention, .*; study.predict"):
         export_trained(unlike_any_other(cache, "albert", "rte", config=nystrom), tmp_path)
     grouped = unlike_any_other(cache, "albert", "rte")
     grouped.model.encoder.configuration.num_hidden_groups = 2
-    with pytest.raises(
-        ValueError, match=r"^the encoder uses 2 of 6 layers in 2 groups, which no configuration of transformers"
-    ):
+    with pytest.raises(ValueError, match=r"^the encoder .* 2 of 6 layers in 2 groups, "):
         export_trained(grouped, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -242,9 +238,9 @@ def renamed(file: Path, rename: Callable[[str], str]) -> None:
     ("changes", "fault"),
     [
         ({"num_hidden_layers": 1}, "has 16 more in the same place; first: "),
-        ({"num_hidden_layers": 3}, "has 39 of them; first missing: encoder.layer.2.attention.self.query.weight"),
-        ({"vocab_size": 9}, "in another shape; first: embeddings.word_embeddings.weight is "),
-        ({"auto_map": {"AutoModel": "own.Model"}}, "config.json names its own code (auto_map), which is never run"),
+        ({"num_hidden_layers": 3}, "39 of them; first missing: encoder.layer.2.attention.self.query.weight"),
+        ({"vocab_size": 9}, "another shape; first: embeddings.word_embeddings.weight is "),
+        ({"auto_map": {"AutoModel": "own.Model"}}, "(auto_map), which is never run"),
     ],
 )
 def test_an_export_with_another_configuration_is_refused_in_one_line(changes, fault, cache, tmp_path):
@@ -259,7 +255,7 @@ def test_an_export_with_another_configuration_is_refused_in_one_line(changes, fa
 def test_an_export_with_a_prefix_is_refused_in_one_line(cache, tmp_path):
     folder = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "to")
     renamed(folder / "model.safetensors", lambda name: f"module.{name}")
-    with pytest.raises(ValueError, match=r"model.safetensors has none of them: its names begin with `module.`"):
+    with pytest.raises(ValueError, match=r"model.safetensors has none of them: .*`module.`"):
         load_trained(folder)
 
 
@@ -334,6 +330,6 @@ def test_a_start_from_another_architecture_is_refused(field, value, backbones, t
     description = json.loads((model / "model.json").read_text())
     description["encoder"][field] = value
     (model / "model.json").write_text(json.dumps(description))
-    fault = f"^start {model}: the encoder's {field} is {value!r}, but that of the backbone is {backbones!r}; allowed: "
+    fault = f"^start {model}: .*{field} is {value!r}, .* {backbones!r}; allowed: "
     with pytest.raises(ValueError, match=fault):
         TrainingRun(spec_of("palbert", task="rte", start=str(model)), cache=cache)
