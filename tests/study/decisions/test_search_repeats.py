@@ -100,7 +100,7 @@ def test_a_study_that_is_killed_repeats_the_same_searches():
 
 
 def test_repeats_beyond_their_seeds_are_refused():
-    with pytest.raises(ValueError, match="--seeds is 101; .*: at most 100"):
+    with pytest.raises(ValueError, match=r"--seeds is 101; .*: at most 100"):
         resolved(search_repeats=2, seeds=101)
 
 

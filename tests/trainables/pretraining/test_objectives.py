@@ -279,11 +279,11 @@ def test_a_value_that_is_not_allowed_is_refused(changes: dict, message: str) -> 
 
 
 def test_what_an_objective_cannot_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="packing is 'full', .* sentence_pairs"):
+    with pytest.raises(ValueError, match=r"packing is 'full', .* sentence_pairs"):
         pretraining_config("albert-mlm", packing="full")
     with pytest.raises(ValueError, match="generator_heads is 3; allowed: a divisor of generator_hidden_size"):
         pretraining_config("electra-rtd", generator_heads=3)
-    with pytest.raises(ValueError, match="tie_encoder .* generator_family is bert"):
+    with pytest.raises(ValueError, match=r"tie_encoder .* generator_family is bert"):
         pretraining_config("alectra-rtd:bert-generator", tie_encoder=True)
-    with pytest.raises(ValueError, match="electra-rtd .* family 'albert'; available: bert, ele"):
+    with pytest.raises(ValueError, match=r"electra-rtd .* family 'albert'; available: bert, ele"):
         objectives.check_family("electra-rtd", "albert")
