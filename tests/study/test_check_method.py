@@ -159,7 +159,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("counting", "dying") else pytest.mark.long) for name in FAULTS]
+    "name", [pytest.param(name, marks=() if name == "dying" else pytest.mark.long) for name in FAULTS]
 )
 def test_hidden_inputs_of_a_method_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     write, expected = FAULTS[name]

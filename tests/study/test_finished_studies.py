@@ -54,9 +54,10 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
 def test_launch_without_work_keeps_plan_and_tables(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
+    analysed = pretend_to_analyse(monkeypatch)
     assert write_files(folder, compute_progress(require_plan(folder).plan, read_facts(folder)))
     table = (folder / "tables" / "answer.md").read_text()
-    analysed = pretend_to_analyse(monkeypatch)
+    analysed.clear()
     options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
     assert run_study(prepare(asked, options), options) == 0
@@ -73,8 +74,9 @@ def test_finished_study_without_text_counts_is_unchanged(tmp_path, monkeypatch, 
     file = require_plan(folder)
     write_plan(folder, replace(file, plan=replace(file.plan, repeated_texts=UNSET)))
     plan = (folder / "plan.json").read_bytes()
-    assert write_files(folder, compute_progress(file.plan, read_facts(folder)))
     analysed = pretend_to_analyse(monkeypatch)
+    assert write_files(folder, compute_progress(file.plan, read_facts(folder)))
+    analysed.clear()
     options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     assert run_study(prepare(file.plan.asked, options), options) == 0
     assert analysed == [] and (folder / "plan.json").read_bytes() == plan
@@ -83,6 +85,7 @@ def test_finished_study_without_text_counts_is_unchanged(tmp_path, monkeypatch, 
 def test_exports_deleted_while_tables_are_made_are_there_afterwards(tmp_path, monkeypatch):
     folder = launched_study(tmp_path / "s")
     progress = compute_progress(require_plan(folder).plan, read_facts(folder))
+    pretend_to_analyse(monkeypatch)
     write_files(folder, progress)
 
     def analyse(folder: Path) -> bool:

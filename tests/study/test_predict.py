@@ -79,6 +79,13 @@ def refused(capsys, *arguments: object) -> str:
     return printed.err.removeprefix("study.predict: ").strip()
 
 
+@pytest.fixture
+def untimed(monkeypatch) -> None:
+    """Answers alone: measuring what they cost takes longer."""
+    monkeypatch.setattr("study.predict._measure_costs", lambda *_: [])
+
+
+@pytest.mark.usefixtures("untimed")
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize("exported", [False, True])
 def test_dev_predictions_repeat_trial_with_exits(studies, tmp_path, capsys, arm, exported):
@@ -136,6 +143,7 @@ def test_answers_have_the_index_of_the_input(studies, tmp_path):
     assert [index for index, *_ in answered(tmp_path / "answers.tsv")] == ["98", "102", "99"]
 
 
+@pytest.mark.usefixtures("untimed")
 @pytest.mark.parametrize(
     ("arm", "folder", "warned"),
     [
@@ -146,8 +154,7 @@ def test_answers_have_the_index_of_the_input(studies, tmp_path):
         ("pabee/mnli", "RTE", ["warning: {file} is in the folder of RTE, but the model is for MNLI"]),
     ],
 )
-def test_the_folder_of_another_task_is_warned_of(studies, tmp_path, capsys, monkeypatch, arm, folder, warned):
-    monkeypatch.setattr("study.predict._measure_costs", lambda *_: [])
+def test_the_folder_of_another_task_is_warned_of(studies, tmp_path, capsys, arm, folder, warned):
     (tmp_path / folder).mkdir()
     file = write_rows(tmp_path / folder / "test.tsv", arm.partition("/")[2], "dev_matched" if "mnli" in arm else "dev")
     assert main([str(folder_of(studies[arm])), str(file), "--to", str(tmp_path / "answers.tsv")]) == 0
@@ -231,6 +238,7 @@ def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
     assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} has no model")
 
 
+@pytest.mark.usefixtures("untimed")
 @pytest.mark.parametrize(
     ("arm", "setting", "of_sweep"),
     [("pabee/sst2", "patience=2", ("patience", 2)), ("palbert/cola", "q=0.3", ("threshold", 0.3))],
@@ -246,6 +254,7 @@ def test_another_exit_setting_answers_as_its_sweep_did(studies, tmp_path, arm, s
     assert layers.mean() == pytest.approx(stored["sweep_mean_layers"][place].item(), abs=1e-6)
 
 
+@pytest.mark.usefixtures("untimed")
 @pytest.mark.parametrize("arm", ["pabee/sst2", "palbert/cola", "pabee/stsb"])
 def test_another_exit_rule_answers_as_it_does_on_all_layers(studies, tmp_path, arm):
     row, task = studies[arm], arm.partition("/")[2]
@@ -316,6 +325,7 @@ def test_setting_of_a_model_without_exit_settings_is_refused():
         set_exit(trained, {"patience": 2})
 
 
+@pytest.mark.usefixtures("untimed")
 @pytest.mark.parametrize(("arm", "rule", "risk"), [("pabee/sst2", "patience", 0.2), ("palbert/cola", "threshold", 0.3)])
 def test_risk_uses_earliest_safe_exit_of_dev(studies, tmp_path, capsys, arm, rule, risk):
     row, task = studies[arm], arm.partition("/")[2]

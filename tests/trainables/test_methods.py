@@ -22,10 +22,15 @@ from trainables.encoders.backbone_names import MINI_BACKBONES
 pytestmark = pytest.mark.slow
 
 FIRST, *OTHERS = trainables.list_methods()
+BACKBONE, *_ = MINI_BACKBONES
+PAIRS = [  # the short tests have each method on one backbone, and one method on each backbone
+    pytest.param(method, backbone, marks=() if method == FIRST or backbone == BACKBONE else pytest.mark.long)
+    for method in trainables.list_methods()
+    for backbone in MINI_BACKBONES
+]
 
 
-@pytest.mark.parametrize("method", trainables.list_methods())
-@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+@pytest.mark.parametrize(("method", "backbone"), PAIRS)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_every_model(rule: Callable[[Subject], None], method: str, backbone: str) -> None:
     if method in ("berxit", "deebert") and not fits(method, backbone):
