@@ -213,6 +213,7 @@ def test_pipe_is_answered_as_the_file(studies, tmp_path, name):
     assert answered(tmp_path / "piped") == answered(tmp_path / "read")
 
 
+@pytest.mark.long
 def test_pipe_fault_uses_users_name(studies, tmp_path):
     command = [sys.executable, "-m", "study.predict", str(folder_of(studies["pabee/sst2"])), "-"]
     done = subprocess.run(command, cwd=ROOT, input="index\n1\n", capture_output=True, text=True)

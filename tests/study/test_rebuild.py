@@ -1,8 +1,6 @@
 """The exports of a study: pytest tests/study/test_rebuild.py"""
 
 import shutil
-import subprocess
-import sys
 
 import optuna
 import pytest
@@ -75,7 +73,7 @@ def test_deleted_exports_come_back_byte_by_byte(tmp_path):
     for name in EXPORTS:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    subprocess.run([sys.executable, "-m", "study.rebuild", str(folder)], check=True)
+    assert rebuild.main([str(folder)]) == 0
     assert content_of(folder) == before and len(before) > 10
     assert (folder / "mlflow.db").exists()
 

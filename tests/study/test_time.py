@@ -14,7 +14,7 @@ from helpers.messages import says
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
-from study import launch
+from study import launch, time_models
 from study import time as command
 from study.facts.events import FILE, TimesMeasured
 from study.facts.journal import Journal
@@ -76,26 +76,27 @@ def test_deleted_models_are_named(tmp_path, capfd):
     assert (folder / FILE).read_bytes() == before
 
 
-def test_measurement_without_missing_models_goes_on(timed, capfd):
+def test_models_that_are_there_are_timed_without_the_missing_ones(timed, capfd):
     record = next(record for record in read_facts(timed).records if record.phase == "confirm")
     folder = timed / "trials" / record.key
     folder.rename(timed / "moved")
     try:
-        event = command.measure_times(Options(study=str(timed), minutes=0.5, batch_sizes="4"))
+        stored, missing = time_models._find_models(timed)
     finally:
         (timed / "moved").rename(folder)
-    assert event.missing == [record.key] and record.key not in {model.key for model in event.models}
+    assert missing == [record.key] and len(stored["rte"]) == 3 and record not in stored["rte"]
     assert says(capfd.readouterr().err, "1 of 4 final runs no longer exist: ", record.key)
 
 
-def test_too_few_minutes_are_refused(timed, capfd):
-    assert command.main([str(timed), "--minutes", "0.001"]) == 2
-    assert says(capfd.readouterr().err, "--minutes 0.001 is too short ", "4 models on rte; ", "at least --minutes")
+def test_too_few_minutes_are_refused(timed):
+    stored, _ = time_models._find_models(timed)
+    with pytest.raises(ValueError, match=r"^--minutes 0.001 .* 4 models on rte; .*at least --minutes \d$"):
+        time_models._measure(stored, Options(study=str(timed), minutes=0.001))
 
 
-def test_unknown_device_is_refused_with_the_menu(timed, capfd):
-    assert command.main([str(timed), "--device", "tpu"]) == 2
-    assert says(capfd.readouterr().err, "study.time: --device tpu: ", "allowed: cpu")
+def test_unknown_device_is_refused_with_the_menu():
+    with pytest.raises(ValueError, match=r"^--device tpu: .*; allowed: cpu"):
+        time_models._choose_device("tpu")
 
 
 @pytest.mark.parametrize("text", ["1,x", "0", "1,1", ""])
