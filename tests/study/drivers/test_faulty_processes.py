@@ -60,7 +60,7 @@ def build(config, encoder, task):
 SPACE = "from search_spaces.pabee import *\n"
 STUDY = ["--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1", "--sampler", "random"]
 STUDY += ["--early-stopping", "none", "--tracking-uri", "none", "--name", "study"]
-DRIVERS = [pytest.param("ray", marks=pytest.mark.long), "local"]
+DRIVERS = ["ray", "local"]
 LATER = "if step == 3: "  # the smoke step is the first of its process
 FORK = "os.fork() or ((HERE / 'child').write_text(str(os.getpid())), time.sleep(3600))"
 
@@ -112,18 +112,15 @@ def log_of(folder: Path) -> str:
 # ---- a method that ends its process
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", "ended by SIGSEGV; see workers.log"),
-        pytest.param("os._exit(3)", "exit status 3; see workers.log", marks=pytest.mark.long),
-        pytest.param(
-            "sys.exit(0)",
-            "sys.exit(0) (methods/faulty.py, line 14)",
-            marks=pytest.mark.long,
-        ),
+        ("os._exit(3)", "exit status 3; see workers.log"),
+        ("sys.exit(0)", "sys.exit(0) (methods/faulty.py, line 14)"),
     ],
 )
 def test_arm_whose_smoke_step_ends_the_process_is_refused(tmp_path: Path, driver: str, fault: str, said: str) -> None:
