@@ -101,6 +101,13 @@ def test_copy_of_a_study_leaves_the_storage_of_the_original_alone(tmp_path):
     assert choose_storage(None, tmp_path / "copy", facts)[0].area == "study-1a"
 
 
+@pytest.fixture
+def no_analysis(monkeypatch):
+    """Neither tables nor a report are written."""
+    monkeypatch.setattr("study.rebuild.analyse", lambda folder: True)
+
+
+@pytest.mark.usefixtures("no_analysis")
 def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):
     folder = launched_study(tmp_path / "s")
     asked = ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none", "--storage", str(tmp_path / "new")]
@@ -109,6 +116,7 @@ def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):
     assert "nothing is left to do\n" in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
+@pytest.mark.usefixtures("no_analysis")
 def test_copy_of_a_finished_study_names_no_storage(tmp_path, capsys):
     folder = launched_study(tmp_path / "s")
     storage = {"storage": str(tmp_path / "states"), "area": "s-1a", "folder": str(folder)}
