@@ -46,12 +46,15 @@ def test_first_screen_has_line_per_method_and_task(kept):
     assert len(texts) == 8
 
 
-def test_no_number_of_the_first_screen_is_an_average_over_tasks(tmp_path):
-    study = predicted_study(tmp_path / "s", {"albert": 0.6, "palbert": 0.8}, ["rte", "sst2", "stsb"], num_examples=60)
-    evidence = evidence_of(study)
-    page = report.write_report(study).read_text().partition('id="contents"')[0]
+@pytest.fixture(scope="module")
+def first_screen(study) -> str:
+    """Of the report of the study of all tests."""
+    return report.write_report(study).read_text().partition('id="contents"')[0]
+
+
+def test_no_number_of_the_first_screen_is_an_average_over_tasks(evidence, first_screen):
     assert set(lines_of(evidence)) == {f"{label}/{cell.task}" for label, cell in evidence.cells}
-    for text in (answer(evidence), page):
+    for text in (answer(evidence), first_screen):
         assert set(re.findall(r"mean over \d+ (\w+)", text)) == {"seeds"}
 
 
@@ -69,8 +72,7 @@ def test_arrow_stands_on_the_tested_difference_of_means(kept):
         assert marks["/".join(place)] == one.arrow
 
 
-def test_report_begins_with_the_lines_of_the_answer(study, evidence):
-    first_screen = report.write_report(study).read_text().partition('id="contents"')[0]
+def test_report_begins_with_the_lines_of_the_answer(evidence, first_screen):
     assert 'id="table-summary"' in first_screen
     for label, entries in lines_of(evidence).items():
         row = first_screen.partition(f'<th scope="row">{label}</th>')[2].partition("</tr>")[0]

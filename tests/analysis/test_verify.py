@@ -432,6 +432,7 @@ def test_tables_of_several_studies_are_made_anew(
     assert says(capsys.readouterr().err, f"difference: {out / 'dev.csv'} differs ", ": line 2")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_separate_tables_are_made_anew_as_such(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = launched_study(tmp_path / "other", mini_plan(methods=("palbert",), tasks=("rte", "stsb")))

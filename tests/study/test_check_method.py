@@ -22,6 +22,7 @@ from helpers.faulty_methods import (
 from helpers.own_methods import edit, write_methods
 
 from study import check_method
+from study.contract import training_rules
 from study.contract.model_rules import RULES
 from study.contract.space_rules import describe
 from trainables.files import method_files
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Methods that harm no process are checked in that of the tests, because a new one takes seconds to start."""
+    """Harmless methods are checked in the process of the tests, and not trained: a new one takes seconds to start."""
 
     @contextmanager
     def run_here(function: Callable[..., None], *arguments: object) -> Iterator[SimpleNamespace]:
@@ -40,6 +41,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         yield SimpleNamespace(receive=iter([*received, None]).__next__)
 
     monkeypatch.setattr(check_method, "new_process", run_here)
+    monkeypatch.setattr(training_rules, "RULES", [])
+    monkeypatch.setattr(training_rules.ShortTrials, "start", lambda trials: None)
 
 
 @pytest.fixture
