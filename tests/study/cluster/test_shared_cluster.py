@@ -99,7 +99,13 @@ def ask(command: str, *options: str, own: dict[str, str]) -> subprocess.Complete
     return subprocess.run(run, cwd=ROOT, env=os.environ | own, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
-@pytest.mark.parametrize("own", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "f" * 32}])
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"RAY_AUTH_MODE": "disabled"},
+        pytest.param({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "f" * 32}, marks=pytest.mark.long),
+    ],
+)
 def test_a_stranger_without_the_token_is_refused_in_one_line(tmp_path, token_cluster, own):
     refusal = f"--address {token_cluster}: the Ray cluster there requires another token; put its token into"
     launched = ask("study.launch", *SMALL, "--out", str(tmp_path), "--address", token_cluster, own=own)
