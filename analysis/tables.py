@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables, time_tables
 from analysis.layouts.answer import answer
 from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.given_scores import add_given_scores
 from analysis.layouts.rendering import FORMATS, STANDARD_FORMATS, Format, json_text, render
 from analysis.layouts.table import Table, select
 from analysis.studies.load import Study, load_studies
@@ -74,20 +75,29 @@ def tabulate(evidence: Evidence) -> list[Table]:
 
 
 def write_tables(
-    folders: list[Path], out: Path, *, formats: Sequence[Format] = (), strict: bool = False, separate: bool = False
+    folders: list[Path],
+    out: Path,
+    *,
+    formats: Sequence[Format] = (),
+    strict: bool = False,
+    separate: bool = False,
+    beside: Path | None = None,
 ) -> list[Table]:
     """Write all tables to `out`, as Markdown, CSV and JSON. Return the tables, the dev table first.
 
     Args:
         formats: further formats.
+        beside: CSV file with scores from elsewhere, for the dev table.
 
     Raises:
-        ValueError: a folder has no study, the protocols differ, `out` cannot be written, or `strict` is true and a
-            cell is incomplete. Nothing is written in these cases.
+        ValueError: a folder has no study, the protocols differ, `out` or `beside` cannot be used, or `strict` is true
+            and a cell is incomplete. Nothing is written in these cases.
     """
     studies = load_studies(folders)
     check_folder("--out", out)
     tables = make_tables(studies, separate=separate)
+    if beside:
+        tables[0] = add_given_scores(tables[0], beside)
     if strict:
         _require_complete(tables[0])
     write_files(tables, out, formats)
@@ -130,6 +140,12 @@ _FORMAT = (
 )
 
 
+_BESIDE = (
+    "add scores from elsewhere to the dev table, marked as given by hand and not tested: a CSV file with the columns "
+    "method, task, score (in points) and source; without --out, the table is only printed"
+)
+
+
 class Options(Typed, frozen=True, kw_only=True):
     """Arguments of `python -m analysis.tables`."""
 
@@ -141,13 +157,15 @@ class Options(Typed, frozen=True, kw_only=True):
     rows: Annotated[list[str], option(_CUT.format("rows"), "NAME")] = []
     tasks: Annotated[list[str], option(_CUT.format("columns"), "NAME")] = []
     names: Annotated[list[str], option("rename a row of the table", "ROW=NAME")] = []
+    beside: Annotated[str | None, option(_BESIDE, "FILE.csv")] = None
     bold: Annotated[Literal["best"] | None, option("print the highest median of each column in bold")] = None
 
 
 def run(options: Options) -> int:
     """Write or print the tables; return 0, or 1 if `--strict` is given and a cell is incomplete."""
     try:
-        is_cut = options.rows or options.tasks or options.names or options.bold
+        is_beside = options.beside is not None and options.out is None  # a study's tables have only its own scores
+        is_cut = options.rows or options.tasks or options.names or options.bold or is_beside
         return _print_cut(options) if is_cut else _write(options)
     except IncompleteTablesError as error:
         print(f"analysis.tables: {error}", file=sys.stderr)
@@ -184,6 +202,8 @@ def _print_cut(options: Options) -> int:
     for text in options.names:
         add_once(names, *read_pair("--names", text, "ROW=NAME"), "--names")
     table = select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
+    if options.beside:
+        table = add_given_scores(table, Path(options.beside))
     print(render(table, formats[0] if formats else "md"), end="")
     return 0
 
@@ -194,7 +214,10 @@ def _write(options: Options) -> int:
         raise ValueError("--out is needed for the tables of several studies")
     out = Path(options.out) if options.out else folders[0] / "tables"
     formats = _read_formats(options)
-    dev, *_ = write_tables(folders, out, formats=formats, strict=options.strict, separate=options.separate)
+    beside = Path(options.beside) if options.beside else None
+    dev, *_ = write_tables(
+        folders, out, formats=formats, strict=options.strict, separate=options.separate, beside=beside
+    )
     if not formats:
         print(format_markdown((out / ANSWER).read_text(), sys.stdout), end="")
         print(f"\nThe protocol, notes and published numbers are in {out / 'dev.md'}.")

@@ -91,9 +91,10 @@ def _escape_bars(text: str) -> str:
 def _csv(table: Table) -> str:
     """Write one CSV row per line of the table, including published lines; a missing number is an empty field.
 
-    Column `source` is `ours`, `mean` (a mean of our scores) or `published`. Column `block` is the heading of the
-    block. Column `unit` is, for example, `points; speed_up: ratio`: all numbers except `speed_up` are in points. The
-    suffixes are `_sd` (standard deviation), `_low` and `_high` (ends of an interval) and `_n` (number of seeds).
+    Column `source` is `ours`, `mean` (a mean of our scores), `published` or `given` (by the user). Column `block` is
+    the heading of the block. Column `unit` is, for example, `points; speed_up: ratio`: all numbers except `speed_up`
+    are in points. The suffixes are `_sd` (standard deviation), `_low` and `_high` (ends of an interval) and `_n`
+    (number of seeds).
     """
     lines = [(block.title, line) for block in table.parts for line in block.lines]
     numbers, counted = [], []

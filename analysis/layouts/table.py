@@ -110,7 +110,7 @@ class Line:
 
     label: str
     entries: Mapping[str, Entry]  # by column name
-    source: Literal["ours", "mean", "published"] = "ours"  # "mean": the line below ours, with the mean
+    source: Literal["ours", "mean", "published", "given"] = "ours"  # "mean": the line below ours; "given": by the user
 
     @classmethod
     def from_texts(cls, label: str, texts: Mapping[str, str]) -> Line:
@@ -119,8 +119,8 @@ class Line:
 
     @property
     def published(self) -> bool:
-        """Whether the line's numbers are from a paper."""
-        return self.source == "published"
+        """Whether the line's numbers are from a paper, or given by the user."""
+        return self.source in ("published", "given")
 
 
 @dataclass(frozen=True)

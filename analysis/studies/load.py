@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from study.facts.study_folder import JournalDigest, compute_journal_digest
 from study.facts.winner import choose_winner
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan, list_confirm_seeds
+from study.terminal.text import python
 from trainables.configuration.schema import to_plain
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS, find_task
@@ -187,14 +189,25 @@ def load_studies(folders: list[Path]) -> list[Study]:
             raise ValueError(f"{first[path]} and {folder} are the same study; pass each study only once")
         first[path] = folder
     studies = [load_study(folder) for folder in folders]
-    for other in studies[1:]:
-        if other.protocol_hash != studies[0].protocol_hash:
-            differing = list_changes("", to_plain(studies[0].protocol), to_plain(other.protocol))
-            raise ValueError(
-                f"a table cannot mix two protocols: {studies[0].folder} has {studies[0].protocol_hash}, but "
-                f"{other.folder} has {other.protocol_hash} ({';'.join(differing).strip()})"
-            )
+    groups = dict[str, list[Study]]()
+    for study in studies:
+        groups.setdefault(study.protocol_hash, []).append(study)
+    if len(groups) > 1:
+        raise ValueError("\n".join(_describe_groups([*groups.values()])))
     return studies
+
+
+def _describe_groups(groups: Sequence[Sequence[Study]]) -> Iterator[str]:
+    """Describe studies with different protocols, in groups with the same one; a line for each, with its command."""
+    number = sum(map(len, groups))
+    yield f"a table cannot mix two protocols, and these {number} studies have {len(groups)}; make a table for each:"
+    first = to_plain(groups[0][0].protocol)
+    for place, group in enumerate(groups, start=1):
+        folders = [str(study.folder) for study in group]
+        out = ["--out", f"tables-{place}"] * (len(group) > 1)
+        command = f"{python()} -m analysis.tables {shlex.join([*folders, *out])}"
+        differing = "; ".join(map(str.strip, list_changes("", first, to_plain(group[0].protocol))))
+        yield f"  {group[0].protocol_hash}{f' ({differing})' if differing else ''}: {command}"
 
 
 def newest_study(root: Path | str = RUNS) -> Path:

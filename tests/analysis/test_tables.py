@@ -19,6 +19,7 @@ from analysis.tables import main, write_tables
 from analysis.verify import verify
 from study.facts.record import Record
 from study.plans.plan import EarlyStopping
+from study.terminal.text import python
 
 EIGHT = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
 SCORES = [0.70, 0.74, 0.71, 0.73, 0.725]  # median 0.725
@@ -163,9 +164,80 @@ def test_two_protocols_never_share_a_table(tmp_path):
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), protocol={"selection": "holdout"})
     mine, theirs = load_study(one).protocol_hash, load_study(two).protocol_hash
     assert mine != theirs
-    message = rf"{one} has {mine}, but {two} has {theirs} \(selection .dev. -> .holdout."
-    with pytest.raises(ValueError, match=message):
-        write_tables([one, two], tmp_path / "out")
+    three = write_study(tmp_path / "my three", arm("pabee", "rte", SCORES))
+    with pytest.raises(ValueError, match=r"^a table cannot mix two protocols, and these 3 studies have 2; ") as raised:
+        write_tables([one, two, three], tmp_path / "out")
+    _, *lines = str(raised.value).splitlines()
+    command = f"{python()} -m analysis.tables"
+    assert lines == [
+        f"  {mine}: {command} {one} '{three}' --out tables-1",
+        f'  {theirs} (selection "dev" -> "holdout"): {command} {two}',
+    ]
+
+
+GIVEN = "method,task,score,source\nCascade,rte,71.25,their table 2\nCascade,cola,40,their table 2\nOurs,rte,-3,a run\n"
+
+
+def two_tasks(folder: Path) -> Path:
+    return write_study(folder, [*arm("palbert", "rte", SCORES), *arm("palbert", "cola", SCORES)])
+
+
+def test_scores_from_elsewhere_stand_apart_and_are_marked(tmp_path, capsys):
+    study, file, out = two_tasks(tmp_path / "study"), tmp_path / "given.csv", tmp_path / "out"
+    file.write_text(GIVEN)
+    assert main([str(study), "--beside", str(file), "--out", str(out), "--format", "md,csv,tex,html"]) == 0
+    rows = [row for row in read_table(out / "dev.csv") if row["source"] == "given"]
+    assert [(row["method"], row["rte"], row["cola"]) for row in rows] == [
+        ("Cascade (their table 2)", "71.2", "40.0"),
+        ("Ours (a run)", "-3.0", ""),
+    ]
+    assert {row["block"] for row in rows} == {"Given by hand, not tested"}
+    for ending in ("md", "tex", "html"):
+        assert "Given by hand, not tested" in (out / f"dev.{ending}").read_text()
+    assert '- the scores under "Given by hand, not tested" come from given.csv; nothing' in (out / "dev.md").read_text()
+    assert {path.name for path in out.iterdir() if "Cascade" in path.read_text()} == {
+        *(f"dev.{ending}" for ending in ("md", "csv", "tex", "html", "json"))
+    }
+
+
+def test_scores_from_elsewhere_are_only_printed_without_out(tmp_path, capsys):
+    study, file = two_tasks(tmp_path / "study"), tmp_path / "given.csv"
+    file.write_text(GIVEN.replace("Cascade,cola,40,their table 2\n", ""))
+    assert main([str(study), "--beside", str(file), "--tasks", "rte"]) == 0
+    printed = capsys.readouterr().out
+    assert "Cascade (their table 2)" in printed and "**Given by hand, not tested**" in printed and "CoLA" not in printed
+    assert main([str(study), "--beside", str(file)]) == 0
+    assert "Cascade (their table 2)" in capsys.readouterr().out and not (study / "tables").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "cannot be read: No such file or directory; allowed: a CSV file"),
+        (
+            "method,task,score\na,rte,70\n",
+            "has the columns ['method', 'task', 'score']; allowed: the columns method, task",
+        ),
+        ("method,task,score,source\n", "has no lines; allowed: the columns method, task, score, source, and a line"),
+        (
+            GIVEN.replace("71.25", "0.71").replace("40", "0.4").replace("-3", "0"),
+            "every score is at most 1; allowed: points",
+        ),
+        (GIVEN.replace("71.25", "high"), "line 2: score is 'high'; allowed: points from -100 to 100"),
+        (GIVEN.replace("71.25", "710"), "line 2: score is '710'; allowed: points from -100 to 100"),
+        (GIVEN.replace(",cola,", ",rte,"), "line 3: Cascade has two scores on rte from their table 2; allowed: one"),
+        (GIVEN.replace(",cola,", ",rtee,"), "line 3: no column named 'rtee'; available: rte, cola; did you mean rte?"),
+        (GIVEN.replace("a run", ""), "line 4: method or source is empty; allowed: a name, and where"),
+    ],
+)
+def test_file_of_scores_that_cannot_be_used_is_refused(tmp_path, capsys, content, fault):
+    study, file = two_tasks(tmp_path / "study"), tmp_path / "given.csv"
+    if content is not None:
+        file.write_text(content)
+    assert main([str(study), "--beside", str(file), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert fault in error and f"--beside {file}" in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_journal_of_another_protocol_than_the_plan_is_refused(tmp_path):
