@@ -19,8 +19,11 @@ _processes.handle_interrupts_early()
 _processes.require_not_shadowed("search_spaces", "study", "trainables")
 
 
-def load(folder: Path | str | None = None) -> Frames:
+def load(folder: Path | str | None = None, *, data: str | None = None) -> Frames:
     """Load a finished or running study as pandas data frames; by default, load the newest study in `runs/`.
+
+    Args:
+        data: the data of the study, as `--data` of its launch, for the texts in the frame `predictions`.
 
     Raises:
         ValueError: the folder has no study, or the study is damaged.
@@ -28,4 +31,4 @@ def load(folder: Path | str | None = None) -> Frames:
     from analysis.frames import Frames
     from analysis.studies.load import load_study, newest_study
 
-    return Frames(load_study(folder or newest_study()))
+    return Frames(load_study(folder or newest_study()), data)

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
+from scipy import special
 
 from analysis.layouts.evidence import Evidence, gather
 from analysis.pictures.picture import Picture
@@ -18,6 +19,7 @@ from analysis.pictures.study_pictures import pictures
 from analysis.statistics.times import Measurement
 from analysis.studies.load import Study, confirm_trials
 from analysis.studies.stored_predictions import Predictions, read_predictions
+from analysis.studies.texts import DevTexts, read_texts
 from study.facts.events import EpochReported, read_events
 from study.facts.record import Record
 from trainables.configuration.schema import to_plain
@@ -30,7 +32,7 @@ TRIAL = {"key": "str", "arm": "str", "method": "str", "task": "str", "phase": "s
 SEED = {name: TRIAL[name] for name in ("key", "arm", "method", "task", "seed")}
 COUNTS = {"counts": "bool"}
 PREDICTIONS = {**SEED, **COUNTS, "draw": "int64", "split": "str", "id": "int64", "label": "float64"}
-PREDICTIONS |= {"answer": "float64", "right": "float64", "layer": "int64"}
+PREDICTIONS |= {"answer": "float64", "right": "float64", "layer": "int64", "probability": "float64", "text": "str"}
 SWEEPS = {**SEED, **COUNTS, "rule": "str", "setting": "float64", "score": "float64", "mean_layers": "float64"}
 SWEEPS |= {"num_layers": "int64"}
 TIMES = {**SEED, **COUNTS, "host": "str", "device": "str", "threads": "int64", "time": "str", "trusted": "bool"}
@@ -48,6 +50,7 @@ class Frames:
     """
 
     study: Study
+    data: str | None = None  # where to read the texts of `predictions`, as `--data` of a launch; None: they are empty
 
     @property
     def folder(self) -> Path:
@@ -100,8 +103,17 @@ class Frames:
         """One row per dev example of each confirm trial with stored predictions.
 
         If the exit is random, there is one row per example and draw.
+
+        Raises:
+            ValueError: the data for the texts cannot be read, or are not the study's.
         """
-        return _joined([_examples(*own) for own in self._stored], PREDICTIONS)
+        classes = max((len(TASKS[task].labels) for task in self.study.tasks), default=0)
+        dtypes = PREDICTIONS | {f"probabilities.{number}": "float64" for number in range(classes)}
+        parts = [
+            _examples(trial, stored, self._texts[stored.task.name].select(stored) if self.data else [""], classes)
+            for trial, stored in self._stored
+        ]
+        return _joined(parts, dtypes)
 
     @cached_property
     def sweeps(self) -> pd.DataFrame:
@@ -155,6 +167,10 @@ class Frames:
                 found.append(({**named, "counts": record.key in self._counting}, predictions))
         return found
 
+    @cached_property
+    def _texts(self) -> dict[str, DevTexts]:
+        return {task: read_texts(self.study, task, self.data) for task in self.study.tasks}
+
     @property
     def _fields(self) -> list[str]:
         """Column names of the configuration fields of all arms."""
@@ -165,13 +181,20 @@ class Frames:
         return {f"metrics.{name}": "float64" for task in self.study.tasks for name in TASKS[task].metrics}
 
 
-def _examples(trial: dict[str, Any], stored: Predictions) -> pd.DataFrame:
+def _examples(trial: dict[str, Any], stored: Predictions, texts: list[str], classes: int) -> pd.DataFrame:
     draws, number = stored.answers.shape
+    probability = np.full((draws, number), np.nan)
+    probabilities = np.full((draws, number, classes), np.nan)
+    if not stored.task.is_regression:
+        of_classes = special.softmax(stored.logits.astype(np.float64), axis=-1)
+        probability, probabilities[..., : of_classes.shape[-1]] = of_classes.max(axis=-1), of_classes
     right = np.full((draws, number), np.nan) if stored.task.is_regression else stored.answers == stored.labels
     each = {"split": stored.split, "id": stored.ids, "label": stored.labels}
-    of_draws = {"answer": stored.answers, "right": right, "layer": stored.exit_layers}
+    of_draws = {"answer": stored.answers, "right": right, "layer": stored.exit_layers, "probability": probability}
+    of_draws |= {f"probabilities.{place}": probabilities[..., place] for place in range(classes)}
     columns = {name: np.tile(values, draws) for name, values in each.items()}
     columns |= {name: np.ravel(values) for name, values in of_draws.items()}
+    columns["text"] = np.tile(np.broadcast_to(np.array(texts, dtype=object), number), draws)
     return pd.DataFrame({**trial, "draw": np.repeat(np.arange(draws), number), **columns})
 
 

@@ -29,6 +29,7 @@ def documented(frame):
 def columns_of(frame):
     """Column -> dtype, those of a name in capitals once."""
     capitals = {"config": "config.FIELD", "metrics": "metrics.NAME", "versions": "versions.PACKAGE"}
+    capitals |= {"probabilities": "probabilities.CLASS"}
     named = {capitals.get(name.split(".")[0], name): str(dtype) for name, dtype in frame.dtypes.items()}
     return {name: "" if name == "config.FIELD" else dtype for name, dtype in named.items()}
 

@@ -78,6 +78,24 @@ def go_offline_if_unreachable() -> None:
         _work_offline(True)
 
 
+@contextmanager
+def from_cache_only() -> Iterator[None]:
+    """Use only the local cache of the hub inside the `with` statement, as with HF_HUB_OFFLINE=1.
+
+    Raises:
+        ModuleNotFoundError: if `datasets` is not installed.
+    """
+    import datasets  # noqa: F401  # `_work_offline` changes its setting too
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    _work_offline(True)
+    try:
+        yield
+    finally:
+        _work_offline(before)
+
+
 def _work_offline(offline: bool) -> None:
     from huggingface_hub import constants
 
