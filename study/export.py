@@ -28,6 +28,7 @@ from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
+from study.plans.resolved_plan import ResolvedPlan
 from study.predict import ModelChoice, choose_model
 from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
@@ -72,11 +73,8 @@ def run(options: Options) -> int:
     include_for(record.method, plan.asked, options.include)
     layer = options.at_layer
     at = None if layer is None else read_layer_scores(study, record, layer)
-    scores, is_untrained = (
-        _list_scores(study, record),
-        any(arm.random_weights for arm in plan.arms if arm.name == record.arm),
-    )
-    loaded_as = export(record, folder, data=plan.asked.data, scores=scores, is_untrained=is_untrained, at=at)
+    scores, limits = _list_scores(study, record), list_limits(plan, record)
+    loaded_as = export(record, folder, data=plan.asked.data, scores=scores, limits=limits, at=at)
     cut = f" with {at.layer} of {record.num_layers} layers" if at else ""
     print(f"wrote {folder}: {loaded_as}{cut}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
@@ -117,13 +115,28 @@ def _list_scores(study: Path, record: Record) -> list[float]:
     return [own.score for own in confirmed if own.score is not None]
 
 
+def list_limits(plan: ResolvedPlan, record: Record) -> list[str]:
+    """List what limits the meaning of a trial's scores, in sentences, as the captions and notes of the tables do."""
+    task, arms = TASKS[record.task], [arm for arm in plan.arms if arm.name == record.arm]
+    is_untrained = record.backbone_fingerprint.partition("@")[0] in UNTRAINED or any(arm.random_weights for arm in arms)
+    limits = ["The backbone had random weights before the training on this task."] * is_untrained
+    if plan.protocol.selection == "dev":
+        is_best_epoch = record.config.get("select") != "last" and record.epochs > 1
+        chosen = "configuration and the epoch were" if is_best_epoch else "configuration was"
+        limits.append(f"The {chosen} chosen by scores on the same dev rows.")
+    repeated = (plan.repeated_texts or {}).get(record.task)
+    if repeated and repeated.is_notable:
+        limits.append(f"{repeated.describe_effect(task.title)}.")
+    return limits
+
+
 def export(
     record: Record,
     folder: Path,
     *,
     data: str = "",
     scores: Sequence[float] = (),
-    is_untrained: bool = False,
+    limits: Sequence[str] = (),
     at: LayerScores | None = None,
 ) -> str:
     """Write the model of a trial into a new folder. Return the name of the model's class in `transformers`.
@@ -131,7 +144,7 @@ def export(
     Args:
         data: the study's --data.
         scores: dev scores of all final runs of the arm, for the model card.
-        is_untrained: True if the backbone was a folder with random weights.
+        limits: sentences from `list_limits`.
         at: the layer after which the model is cut, with its scores; None exports the whole model.
 
     Raises:
@@ -151,9 +164,7 @@ def export(
                 raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
         methods = METHODS if (unfinished / METHODS).is_dir() else None
         loaded_as = _find_class(unfinished)
-        card = format_model_card(
-            record, loaded_as, data=data, methods=methods, scores=scores, is_untrained=is_untrained, at=at
-        )
+        card = format_model_card(record, loaded_as, data=data, methods=methods, scores=scores, limits=limits, at=at)
         (unfinished / "README.md").write_text(card, encoding="utf-8")
 
     write_folder(folder, fill)
@@ -171,7 +182,7 @@ def format_model_card(
     data: str = "",
     methods: str | None = None,
     scores: Sequence[float] = (),
-    is_untrained: bool = False,
+    limits: Sequence[str] = (),
     at: LayerScores | None = None,
 ) -> str:
     """Return the model card in Markdown, without host names, user names or paths.
@@ -181,10 +192,9 @@ def format_model_card(
         data: the study's --data.
         methods: name of the subfolder with the method's files; None for a built-in method.
         scores: dev scores of all final runs of the arm.
-        is_untrained: True if the backbone was a folder with random weights.
+        limits: sentences from `list_limits`.
         at: the layer after which the model was cut, with its scores; None for a whole model.
     """
-    name = record.backbone_fingerprint.partition("@")[0]
     title = f"{record.method} on {TASKS[record.task].title}"
     title += f", first {at.layer} of {record.num_layers} layers" if at else ""
     parts = [
@@ -195,7 +205,7 @@ def format_model_card(
         *_explain_texts(record),
         "## Scores",
         *_format_scores(record, scores, at),
-        *["The backbone had random weights before the training on this task."] * (is_untrained or name in UNTRAINED),
+        *limits,
         *_describe_data(record, data),
     ]
     return "\n\n".join(parts) + "\n"

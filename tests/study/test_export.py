@@ -21,10 +21,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
 from study import predict
-from study.export import export, format_model_card, main
+from study.export import export, format_model_card, list_limits, main
+from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from study.predict import ModelChoice, choose_model
 from trainables.data.glue import load_split
+from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import FixedLayer
 from trainables.models.exit_rules import apply_exit
@@ -203,6 +205,25 @@ def test_card_of_unofficial_rows_has_no_result_for_the_hub(launched, differences
 def test_card_names_the_package(launched):
     card = format_model_card(choose_model(launched, choice(method="albert", task="rte")), "AlbertModel")
     assert f"install glue-exit-study {version('glue-exit-study')} (`pip install FOLDER`" in card
+
+
+def test_card_says_what_the_tables_say_of_the_scores(launched, tmp_path):
+    row, plan = choose_model(launched, choice(method="albert", task="rte")), require_plan(launched).plan
+    repeated = RepeatedTexts(dev_rows=100, dev_in_train=7, contradictory_in_train=0, contradictory_in_dev=0)
+    on_dev = replace(plan, protocol=replace(plan.protocol, selection="dev"), repeated_texts={"rte": repeated})
+    assert list_limits(on_dev, row) == [
+        "The backbone had random weights before the training on this task.",
+        "The configuration and the epoch were chosen by scores on the same dev rows.",
+        "7 of 100 (7.0 %) dev rows of RTE have texts that occur in train; on these rows, a score shows memory, not "
+        "generalisation.",
+    ]
+    on_holdout = replace(plan, protocol=replace(plan.protocol, selection="holdout"), repeated_texts={})
+    assert list_limits(on_holdout, row)[1:] == []
+    card = format_model_card(row, "AlbertModel", scores=[0.5, 0.75, 0.625], limits=list_limits(on_dev, row))
+    assert "The tables of the study have the median of 3 seeds, 0.6250 (0.5000 to 0.7500)." in card
+    assert all(sentence in card for sentence in list_limits(on_dev, row))
+    length = replace(row, config={**row.config, "max_length": 64})
+    assert "tokenizer(..., truncation=True, max_length=64)" in format_model_card(length, "AlbertModel")
 
 
 def exported(study: Path, folder: Path) -> Path:
