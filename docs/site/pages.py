@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 MOVED = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+STYLE = "site.css"
 MOVED |= {"benchmarks/results/real/cpu/tables.md": "real_results_cpu_tables.md"}
 
 
@@ -35,16 +36,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {page: as_in_docs((ROOT / name).read_text()) for name, page in MOVED.items()} | {
         "methods.md": methods_page()
     }
+    made[STYLE] = (Path(__file__).parent / STYLE).read_text()
     for page, text in made.items():
         files.append(File.generated(config, page, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """A page of docs/ with its links to the files that have moved."""
+    """A page with its links to the files that have moved, and its tables outside code blocks."""
     for name, page in MOVED.items():
         markdown = markdown.replace(f"](../{name}", f"]({page}")
-    return markdown
+    return re.sub(r"^```\n((?:\|.*\|\n)+)```$", r"\1", markdown, flags=re.M)
 
 
 def as_in_docs(text: str) -> str:

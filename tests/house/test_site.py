@@ -55,3 +55,17 @@ def test_methods_page_has_departures_and_exit_rules(site):
         "Sampled",
         "Threshold",
     ]
+
+
+def test_tables_of_the_start_page_are_rendered(site):
+    text = (site / "index.html").read_text()
+    assert "| arm" not in text and text.count("<table>") >= 2
+    assert re.search(r"<th[^>]*>within 1 point</th>", text) and re.search(r"<td[^>]*>palbert/sst2</td>", text)
+
+
+def test_code_of_a_hundred_columns_fits(site):
+    """The style sheet narrows the menus and the letters; whether 100 columns fit was seen in a browser."""
+    assert '<link rel="stylesheet" href="site.css">' in (site / "index.html").read_text()
+    style = (site / "site.css").read_text()
+    assert ".md-typeset pre > code" in style and ".language-sh pre > code { white-space: pre-wrap;" in style
+    assert '<div class="language-sh highlight">' in (site / "tutorial.html").read_text()
