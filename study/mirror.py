@@ -65,6 +65,7 @@ LINKS = {
         "searchFilter": "tags.level = 'arm'",
         "orderByKey": "metrics.`score`",
         "orderByAsc": "false",
+        "compareRunsMode": "CHART",  # a bar for each run
     },
     "Best run of each arm": {
         "searchFilter": "tags.best = 'true'",
@@ -75,7 +76,7 @@ LINKS = {
         "searchFilter": "tags.counts = 'true'",
         "orderByKey": "tags.`arm`",
         "orderByAsc": "true",
-        "compareRunsMode": "CHART",  # a bar for each run
+        "compareRunsMode": "CHART",
     },
     "Failed trials": {
         "searchFilter": "tags.level = 'trial' AND attributes.status = 'FAILED'",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 from types import MappingProxyType
+from typing import Any
 
 from study.decisions.progress import ArmProgress, compute_progress
 from study.facts.code_history import FirstCode
@@ -21,7 +22,10 @@ from study.facts.events import EpochReported
 from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.resolved_plan import ResolvedPlan
+from study.terminal.text import points
 from trainables.configuration.schema import to_plain
+from trainables.data.glue import HUB_NAME
+from trainables.data.tasks import TASKS
 
 NOTE_ERROR_CHARACTERS = 500  # an error's first line may contain a whole tensor
 MLFLOW_STATUS = {
@@ -54,6 +58,17 @@ class Point:
 
 
 @dataclass(frozen=True)
+class DataSet:
+    """The data of a trial, as MLflow shows them on the page of its run."""
+
+    name: str
+    digest: str
+    source_type: str  # a kind that MLflow's page knows
+    source: str  # JSON, in the form of that kind
+    rows: int  # of train
+
+
+@dataclass(frozen=True)
 class Run:
     """The content of one MLflow run."""
 
@@ -67,6 +82,7 @@ class Run:
     tags: dict[str, str]  # values may change
     points: Sequence[Point] = ()
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)  # artifact folder -> paths
+    data: DataSet | None = None
 
 
 class StudyRuns:
@@ -98,7 +114,11 @@ class StudyRuns:
         searched = [name for name in decided if name in trial.config]  # first, because MLflow keeps the order
         on_dev = self.plan.protocol.selection == "dev"
         tags = self._build_tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
-        tags |= {"phase": started.phase, "trial": str(started.trial), "mlflow.note.content": _format_error(trial)}
+        tags |= {
+            "phase": started.phase,
+            "trial": str(started.trial),
+            "mlflow.note.content": self._describe(trial, status),
+        }
         tags |= {"retries": str(len(trial.retries))} if trial.retries else {}
         tags |= {"stopped": "asha"} if status == "stopped" else {}
         if trial.phase == "confirm":
@@ -110,7 +130,7 @@ class StudyRuns:
         tags |= self._build_code_tag([trial])
         return Run(
             key=key,
-            name=f"{started.phase} {started.trial} · {started.arm.replace('/', ' / ')}",  # MLflow truncates the end
+            name=f"{started.arm.replace('/', ' / ')} · {started.phase} {started.trial}",
             parent=started.arm,
             status=status,
             started=to_milliseconds(started.time),
@@ -123,6 +143,37 @@ class StudyRuns:
                 *(point for event in self.reports[key] for point in _build_epoch_points(event, selects_on_dev=on_dev)),
                 *build_selected_points(trial.record),
             ),
+            data=self._build_data(arm),
+        )
+
+    def _describe(self, trial: TrialFacts, status: str) -> str:
+        """Describe a trial in Markdown: what it is, its result or its error, and how to find it in the study."""
+        started, record = trial.started, trial.record
+        what = f"**{started.arm}**, {started.phase} trial {started.trial}, seed {started.seed}: {status}"
+        if record and record.score is not None:
+            depth = f", {record.mean_layers:.1f} of {record.num_layers} layers" if record.mean_layers else ""
+            what += f"; score {points(record.score)} at epoch {record.epoch} of {record.epochs}{depth}"
+        elif trial.best and not (record and record.error):
+            what += f"; selection score {points(trial.best.row.selection_score)} at epoch {trial.best.row.epoch}"
+        found = f"Trial {trial.key} of study {self.name}."
+        return "\n\n".join(filter(None, [f"{what}.", _format_error(trial), found]))
+
+    def _build_data(self, arm: ArmProgress) -> DataSet:
+        """Describe the data on which the arm's trials train."""
+        name = arm.planned.task
+        own = self.plan.own_task(name) or None
+        place = (own and own.place) or self.plan.asked.data
+        sources: dict[str, tuple[str, dict[str, Any]]] = {
+            "mini": ("code", {"tags": {"mlflow.source.name": "trainables/data/mini_glue.py"}}),
+            "hub": ("hugging_face", {"path": HUB_NAME, "config_name": name}),
+        }
+        source_type, source = sources.get(place, ("local", {"uri": place}))
+        return DataSet(
+            name=f"{'' if own else 'mini-GLUE ' if place == 'mini' else 'GLUE '}{TASKS[name].title}",
+            digest=arm.planned.data_fingerprint,
+            source_type=source_type,
+            source=json.dumps(source),
+            rows=self.progress.count_examples_per_epoch(arm),
         )
 
     def arm(self, name: str) -> Run:

@@ -27,7 +27,7 @@ from urllib.request import urlopen
 
 from study.decisions.progress import StudyProgress
 from study.facts.record import Record
-from study.mlflow_mirror.run_content import MLFLOW_STATUS, Point, Run
+from study.mlflow_mirror.run_content import MLFLOW_STATUS, DataSet, Point, Run
 from study.plans.resolved_plan import format_file_name
 from study.storage.trial_places import local_model, locate_model, model_exists
 from study.terminal.text import masked
@@ -229,6 +229,7 @@ class Tracking:
         self.run_ids: dict[str, str] = {}  # run key -> MLflow's id
         self._finished: dict[str, str] = {}  # run key -> digest of the content that MLflow has
         self._sent: dict[str, set[Point]] = {}  # run key -> points sent so far, until the run has ended
+        self._with_data = set[str]()  # keys of the runs that have their data set
         for run in _search(self.client, [self.experiment_id], study_id):
             key = run.data.tags["key"]
             if key in self.run_ids:  # created twice, because the server's first answer came too late
@@ -236,6 +237,8 @@ class Tracking:
             else:
                 self.run_ids[key] = run.info.run_id
                 self._finished[key] = run.data.tags.get("content", "")
+                if run.inputs.dataset_inputs:
+                    self._with_data.add(key)
 
     def write(self, run: Run) -> None:
         """Write the content of `run` to its MLflow run. Send nothing if MLflow already has this content."""
@@ -246,6 +249,9 @@ class Tracking:
         for folder, paths in run.files.items():
             for path in paths:
                 self.client.log_artifact(run_id, path, folder or None)
+        if run.data and run.key not in self._with_data:
+            self.client.log_inputs(run_id, [_build_input(run.data)])
+            self._with_data.add(run.key)
         status = MLFLOW_STATUS[run.status]
         if run.ended is None:
             self.client.update_run(run_id, status=status)
@@ -296,6 +302,14 @@ class Tracking:
         sent.update(new)
         if run.ended is not None:
             del self._sent[run.key]  # frees memory: an ended run rarely gets more points
+
+
+def _build_input(data: DataSet) -> Any:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    profile = json.dumps({"num_rows": data.rows})
+    made = Dataset(data.name, data.digest, data.source_type, data.source, profile=profile)
+    return DatasetInput(made, [InputTag("mlflow.data.context", "training")])
 
 
 # ---- the registry of trained models

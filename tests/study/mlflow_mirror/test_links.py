@@ -20,6 +20,8 @@ from study.facts.study_folder import BROWSE
 from study.launch import browse
 from study.mirror import LINKS, main, mirror
 from study.mirror import browse as browse_lines
+from study.mlflow_mirror.tracking import build_default_uri
+from study.terminal.text import wrap_line
 
 pytestmark = pytest.mark.slow
 
@@ -179,7 +181,23 @@ def test_launch_prints_links_into_its_own_store(journal: MadeJournal, uri: str) 
         name, _, query = line.partition(page)
         fields = {field: values[0] for field, values in parse_qs(query).items()}
         assert fields.items() >= LINKS[name.strip().rstrip(":")].items()
-        assert fields.get("compareRunsMode") == ("CHART" if SEEDS in name else None)
+        is_chart = name.strip().rstrip(":") in (ARMS, SEEDS)  # a list shows no score before one adds its column
+        assert fields.get("compareRunsMode") == ("CHART" if is_chart else None)
+
+
+def test_command_that_serves_the_runs_is_short_and_whole(
+    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrored = mirror(journal.folder, uri)
+    mirrored.uri = build_default_uri(journal.folder)
+    monkeypatch.chdir(journal.folder.parents[1])
+    monkeypatch.setattr("study.mirror.python", lambda: ".venv/bin/python")
+    served, *_ = browse_lines(mirrored)
+    command = ".venv/bin/python -m mlflow ui --backend-store-uri sqlite:///runs/mine/mlflow.db"
+    assert served == f"browse:      {command}"
+    assert wrap_line(served, 80) == f"browse:\n  {command}"
+    monkeypatch.setattr("study.mirror.python", lambda: "/opt/venv/bin/python")  # runs in every folder
+    assert browse_lines(mirrored)[0].endswith(f" sqlite:///{journal.folder}/mlflow.db")
 
 
 def test_password_of_a_server_is_in_no_link(journal: MadeJournal, uri: str) -> None:

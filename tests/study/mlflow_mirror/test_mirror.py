@@ -61,7 +61,7 @@ def test_runs_have_readable_names(journal: MadeJournal) -> None:
     runs = runs_of(journal)
     assert runs.study(files={}, note="").name == "mine"
     assert runs.arm("palbert/rte").name == "palbert / rte"
-    assert runs.trial("b" * 16).name == "search 1 · palbert / rte"
+    assert runs.trial("b" * 16).name == "palbert / rte · search 1"
 
 
 def test_failed_run_shows_its_traceback(journal: MadeJournal) -> None:
@@ -69,13 +69,39 @@ def test_failed_run_shows_its_traceback(journal: MadeJournal) -> None:
     journal.start("e" * 16, trial=3)
     journal.append(TrialEnded(time=journal.now(), key="e" * 16, status="failed", failure=failure))
     note = runs_of(journal).trial("e" * 16).tags["mlflow.note.content"]
-    assert note.startswith("xxx") and note.endswith("\n  in build\n~~~")
+    assert "\n\nxxx" in note and "\n  in build\n~~~\n\n" in note
     assert "\n\n~~~text\nTraceback\n" in note and len(note) < 8000  # of a tag, in MLflow 3
 
 
-def test_only_failed_trials_have_a_note(journal: MadeJournal) -> None:
-    notes = {letter: runs_of(journal).trial(letter * 16).tags["mlflow.note.content"] for letter in "abf"}
-    assert notes == {"a": "", "b": "", "f": "loss is nan at step 3, learning rate 1.0"}
+def test_description_says_what_a_trial_is_and_gave(journal: MadeJournal) -> None:
+    notes = {letter: runs_of(journal).trial(letter * 16).tags["mlflow.note.content"] for letter in "bdf"}
+    assert notes["b"].startswith("**palbert/rte**, search trial 1, seed ")
+    assert ": stopped; score 40.0 at epoch 1 of 1, " in notes["b"]
+    assert ": completed; score 80.0 at epoch 2 of 2, " in notes["d"]
+    assert ": failed.\n\nloss is nan at step 3, learning rate 1.0\n\n" in notes["f"]
+    assert all(note.endswith(" of study mine.") for note in notes.values())
+
+
+def test_each_trial_has_its_data_set_after_one_request(
+    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.entities import DatasetInput
+    from mlflow.tracking import MlflowClient
+
+    calls = list[str]()
+    log_inputs = MlflowClient.log_inputs
+
+    def count(client: MlflowClient, run_id: str, data: list[DatasetInput]) -> None:
+        calls.append(run_id)
+        log_inputs(client, run_id, data)
+
+    monkeypatch.setattr(MlflowClient, "log_inputs", count)
+    mirror(journal.folder, uri)
+    mirror(journal.folder, uri)
+    (found,) = stored_runs(uri)["d" * 16].inputs.dataset_inputs
+    assert (found.dataset.name, found.dataset.source_type) == ("GLUE RTE", "hugging_face")
+    assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "training")]
+    assert len(calls) == len(set(calls)) == len(runs_of(journal).facts.trials)
 
 
 def test_live_looks_take_a_share_of_the_time(journal: MadeJournal, monkeypatch: pytest.MonkeyPatch) -> None:
