@@ -61,6 +61,13 @@ def no_signal_handlers() -> AbstractContextManager[object]:
     return mock.patch.object(tune, "_setup_signal_catching", threading.Event)
 
 
+def no_callback_telemetry() -> AbstractContextManager[object]:
+    """Keep Ray Tune from importing MLflow, which takes seconds, only to count which callbacks its users have."""
+    from ray.air._internal import usage
+
+    return mock.patch.object(usage, "tag_callbacks", lambda callbacks: False)
+
+
 def nothing_printed() -> AbstractContextManager[object]:
     """Suppress the many lines that Ray prints for a node failure; the journal has one line per failure."""
     return mock.patch.object(worker, "print_to_stdstream", lambda data, ignore_prefix: None)

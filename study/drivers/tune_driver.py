@@ -21,7 +21,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from study.cluster.ray_internals import compute_loss_seconds, no_signal_handlers
+from study.cluster.ray_internals import compute_loss_seconds, no_callback_telemetry, no_signal_handlers
 from study.decisions.scheduler import Scheduler
 from study.drivers.causes import is_unavailable
 from study.drivers.driver import LOOK_SECONDS, Driver
@@ -80,7 +80,7 @@ class TuneDriver(Driver):
                 ),
             )
             try:
-                with no_signal_handlers():
+                with no_signal_handlers(), no_callback_telemetry():
                     tuner.fit()
             except tune.TuneError as error:
                 raise _find_first_cause(error) from None
