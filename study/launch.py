@@ -31,7 +31,7 @@ from study.decisions.winners import list_decided
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
 from study.drivers.smoke_steps import SmokeStepsFailed
 from study.facts.attestation import Provenance, provenance
-from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
+from study.facts.events import Execution, LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plan_file import FILE as PLAN
 from study.facts.plan_file import PlanFile, find_plan, format_plan, write_plan
@@ -59,9 +59,12 @@ from study.launching.opening import (
 from study.launching.options import (
     DESCRIPTION,
     EPILOG,
+    THIS_MACHINE,
     LaunchOptions,
     check_options,
     default_driver,
+    keep_execution,
+    list_execution_options,
     trace_settings,
 )
 from study.launching.screen import describe_retries, failures_command, name_trial
@@ -104,12 +107,26 @@ def run(options: LaunchOptions) -> int:
     Raises:
         ValueError: if the study cannot run with these options; the command then exits with status 2.
     """
+    options = _complete_execution(options)
     check_options(options)
     study = resolve_study(options)
     if options.dry_run:
         return dry_run(study, options)
     with lasting_outputs():
         return run_study(study, options)
+
+
+def _complete_execution(options: LaunchOptions) -> LaunchOptions:
+    """Let --continue run the trials as the study's last launch did, apart from the options that are given.
+
+    Print the options that are kept.
+    """
+    last = read_facts(Path(options.continue_study)).last_launch if options.continue_study else None
+    if last is not None and last.began.execution is not None:
+        given, options = options.execution, keep_execution(options, last.began.execution)
+        if kept := list_execution_options(options.execution, beside=given):
+            print_lines([f"as in the last launch: {', '.join(kept)}"], sys.stderr)
+    return replace(options, address=None) if options.address == THIS_MACHINE else options
 
 
 def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
@@ -124,7 +141,8 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     if options.toml:
         print(format_plan(resolved.asked), end="")
         return 0
-    machine = Resources.measure(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
+    execution = options.execution
+    machine = Resources.measure(ThisMachine(), cpus=execution.cpus_per_trial, gpus=execution.gpus_per_trial)
     slots = 1 if options.address else machine.slots()
     forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots, storage=options.storage)
     if options.json:
@@ -322,6 +340,7 @@ class Launch:
             storage=None if self.storage.place == own else self.storage.place,
             area=self.storage.area,
             folder=own if self.storage.area else None,
+            execution=self.options.execution,
         )
         uri = self.options.tracking_uri or ""  # "": the study's default store
         try:
@@ -404,7 +423,7 @@ class Launch:
             SmokeStepsFailed: if a method fails in its first training step, before any trial starts.
             Stalled: if no trial has made progress for too long.
         """
-        starts_ray = self.options.driver == "ray" and self.options.address is None
+        starts_ray = self.options.execution.driver == "ray" and self.options.address is None
         awaited = "Ray to start" if starts_ray else "the trials to start"
         if not can_redraw(console_on(sys.stderr)):  # a terminal shows an animated line instead
             print(f"waiting for {awaited}", file=sys.stderr, flush=True)
@@ -433,7 +452,7 @@ class Launch:
 
 
 def _import_driver(options: LaunchOptions) -> type[Driver]:
-    if options.driver == "local":
+    if options.execution.driver == "local":
         from study.drivers.local_driver import LocalDriver
 
         return LocalDriver
@@ -449,11 +468,12 @@ def _measure_resources(options: LaunchOptions) -> Resources:
         ValueError: if no node has room for a trial, and the cluster cannot add a node.
     """
     nodes: Nodes = ThisMachine()
-    if options.driver == "ray":
+    execution = options.execution
+    if execution.driver == "ray":
         from study.cluster.ray_cluster import RayNodes
 
         nodes = RayNodes()
-    cpus, gpus = options.cpus_per_trial, options.gpus_per_trial
+    cpus, gpus = execution.cpus_per_trial, execution.gpus_per_trial
     resources = Resources.measure(nodes, cpus=cpus, gpus=gpus, address=options.address)
     check_room(resources, address=options.address)
     return resources
@@ -542,7 +562,7 @@ def _conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
         print(f"output:      {folder / WORKERS_LOG}")
-        print(f"fix the cause, then:  {_format_continuation(folder, options, '--retry-failed')}")
+        print(f"fix the cause, then:  {_format_continuation(scheduler, folder, options, '--retry-failed')}")
     if not progress.is_done:
         if scheduler.has_given_up:
             under_way, faults = scheduler.facts.under_way.values(), scheduler.faults
@@ -559,7 +579,7 @@ def _conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
     print_lines(browse(folder, options.tracking_uri)[:1], sys.stdout)  # the address only; browse.txt has the links
     for label, change in {} if status else extensions(progress.plan).items():
-        print(f"{label + ':':12} {_format_continuation(folder, options, change)}")
+        print(f"{label + ':':12} {_format_continuation(scheduler, folder, options, change)}")
     return status
 
 
@@ -579,15 +599,11 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
     return options
 
 
-def _format_continuation(folder: Path, options: LaunchOptions, change: str) -> str:
+def _format_continuation(scheduler: Scheduler, folder: Path, options: LaunchOptions, change: str) -> str:
     """Format the command that continues the study with the option `change`, on the same cluster and MLflow store."""
-    kept = {
-        "driver": options.driver if options.driver != default_driver() else None,
-        "address": options.address,
-        "tracking-uri": options.tracking_uri,
-        "gpus-per-trial": options.gpus_per_trial,
-    }
-    flags = [f"--{name} {shlex.quote(masked(str(value)))}" for name, value in kept.items() if value is not None]
+    last = scheduler.facts.last_launch
+    kept = (last and last.began.execution) or Execution(driver=default_driver())
+    flags = list_execution_options(options.execution, beside=kept)
     return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), change, *flags])
 
 

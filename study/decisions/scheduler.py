@@ -26,6 +26,7 @@ from study.facts.events import (
     ConfirmClosed,
     EpochReported,
     Event,
+    Execution,
     Failure,
     LaunchBegan,
     LaunchEnded,
@@ -88,6 +89,7 @@ class Scheduler:
         storage: str | None = None,
         area: str | None = None,
         folder: str | None = None,
+        execution: Execution | None = None,
     ) -> None:
         """Write the start of a launch to the journal; `storage` is None if trials write into the study's folder."""
         self._journal.append(
@@ -106,6 +108,7 @@ class Scheduler:
                 storage=storage,
                 area=area,
                 folder=folder,
+                execution=execution,
                 plan=self.plan,
             )
         )

@@ -28,7 +28,7 @@ from msgspec import UNSET, Meta, UnsetType
 from study.facts.attestation import Attestation, Provenance
 from study.facts.record import Phase, Status
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
 from trainables.configuration.schema import Configuration, Reader, Typed
 from trainables.runs.times import LayerTime, TimedModel
 from trainables.runs.trial import EpochRow, Outcome, Score
@@ -63,6 +63,16 @@ class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, 
     time: str  # UTC, ISO 8601 with microseconds
 
 
+class Execution(Typed, frozen=True, kw_only=True, omit_defaults=True):
+    """How and where a launch runs its trials; `--continue` keeps this."""
+
+    driver: Literal["ray", "local"]
+    address: str | None = None  # of the Ray cluster; None: this machine
+    tracking_uri: str | None = None  # MLflow store; None: the study's own
+    gpus_per_trial: NotNegative | None = None  # None: 1 if there are any
+    cpus_per_trial: Positive = 1.0
+
+
 class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     """The start of a run of `study.launch`."""
 
@@ -78,6 +88,7 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     storage: str | None = None  # place of the trials' states and models; None: the study's folder
     area: str | None = None  # folder of this study alone in `storage`; None: `storage` itself
     folder: str | None = None  # path of the study's folder, from which a copy of the study differs; None: no area
+    execution: Execution | None = None  # None: the launch of an older version
     plan: ResolvedPlan  # includes what earlier launches requested
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from search_spaces import resolve_method
 from study.cluster.resources import count_local_gpus
 from study.decisions.winners import read_winners
 from study.drivers.driver import IDLE_HOURS
+from study.facts.events import Execution
 from study.facts.plan_file import INCLUDE, include_folder, read_toml
 from study.plans import profiles
 from study.plans.names_elsewhere import LINES_OF_PLAN_FILE
@@ -38,17 +40,18 @@ from study.storage.addresses import (
     check_folder,
     check_tracking_address,
     is_uri,
+    make_tracking_absolute,
     named,
     read_cluster_address,
     resolve_storage_address,
 )
 from study.terminal.command_line import add_once, option, read_pair, read_setting
 from study.terminal.processes import PACKAGES, check_not_shadowed, is_installed
-from study.terminal.text import counted
+from study.terminal.text import counted, masked
 from trainables import base_method
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
 from trainables.configuration.ranges import Choices, Interval
-from trainables.configuration.schema import Typed, Value, from_plain
+from trainables.configuration.schema import Typed, Value, from_plain, to_plain
 from trainables.configuration.spelling import is_same_name, resolve_name
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
 from trainables.files import method_files
@@ -62,6 +65,7 @@ invalid. After Ctrl-C, each running trial completes its current epoch and saves 
 Ctrl-C, the launch ends at once. docs/coming_from.md translates the options of the papers' repositories, and
 docs/glossary.md explains the terms."""
 
+THIS_MACHINE = "local"  # as --address or RAY_ADDRESS
 OUT = "runs"  # the default folder of studies
 MOST_BYTES = 200  # limit for a study's name: file names have at most 255 bytes, and some add a suffix to it
 
@@ -112,7 +116,7 @@ _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"
 )
-_ADDRESS = "Ray cluster to run trials on; default: $RAY_ADDRESS"
+_ADDRESS = "Ray cluster to run trials on, or local: this machine; default: $RAY_ADDRESS"
 _DRIVER = "local: without Ray; default: ray, if installed"
 _GPUS = "GPU share per trial, such as 0.25; default: 1 if any"
 _MAX_GPU_HOURS = "start no trial that brings the total above X hours"
@@ -184,12 +188,12 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     register: Annotated[bool, option("register the plan's hash in MLflow before any trial")] = False
-    driver: Annotated[Literal["ray", "local"], option(_DRIVER)] = field(default_factory=default_driver)
-    address: Annotated[str | None, option(_ADDRESS, "auto|ray://HOST:PORT")] = field(
+    driver: Annotated[Literal["ray", "local"] | None, option(_DRIVER)] = None
+    address: Annotated[str | None, option(_ADDRESS, "auto|local|ray://HOST:PORT")] = field(
         default_factory=read_cluster_address
     )
     gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None
-    cpus_per_trial: Annotated[Positive, option("CPUs per trial; default: 1", "X")] = 1.0
+    cpus_per_trial: Annotated[Positive | None, option("CPUs per trial; default: 1", "X")] = None
     max_gpu_hours: Annotated[NotNegative | None, option(_MAX_GPU_HOURS, "X")] = None
     max_failures: Annotated[Count, option("retries per trial after machine faults; default: %(default)d", "N")] = 3
     retry_failed: Annotated[bool, option("run all failed trials again")] = False
@@ -201,6 +205,39 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     departures: Annotated[bool, option("with --dry-run: list the differences from the papers")] = False
     toml: Annotated[bool, option("with --dry-run: print the plan as TOML, for --plan")] = False
     json: Annotated[bool, option("print the result as JSON")] = False
+
+    @property
+    def execution(self) -> Execution:
+        """How and where the trials run; options that are not given have their defaults."""
+        return Execution(
+            driver=self.driver or default_driver(),
+            address=self.address,
+            tracking_uri=self.tracking_uri and make_tracking_absolute(self.tracking_uri),
+            gpus_per_trial=self.gpus_per_trial,
+            cpus_per_trial=self.cpus_per_trial or 1.0,
+        )
+
+
+def keep_execution(options: LaunchOptions, last: Execution) -> LaunchOptions:
+    """Take what the options leave out from `last`, the execution of the study's last launch.
+
+    `--driver local`, `--address local` and a RAY_ADDRESS of `local` mean this machine instead of the last cluster.
+    """
+    kept = {name: value for name, value in to_plain(last).items() if getattr(options, name) is None}
+    is_here = options.driver == "local" or THIS_MACHINE in (options.address, os.environ.get("RAY_ADDRESS"))
+    for name in ["address"] * is_here + ["driver"] * (options.address is not None):
+        kept.pop(name, None)
+    return replace(options, **kept)
+
+
+def list_execution_options(execution: Execution, *, beside: Execution) -> list[str]:
+    """List the options that set what an execution has, and another has not, such as `--driver local`."""
+    values = {name: value for name, value in to_plain(execution).items() if value != getattr(beside, name)}
+    return [
+        f"--{name.replace('_', '-')} {shlex.quote(masked(f'{value:g}' if isinstance(value, float) else value))}"
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def check_options(options: LaunchOptions) -> None:

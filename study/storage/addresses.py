@@ -136,6 +136,13 @@ def check_tracking_address(text: str) -> str:
     return text
 
 
+def make_tracking_absolute(uri: str) -> str:
+    """Return the address of an MLflow store so that it means the same store in every working folder."""
+    scheme, separator, path = uri.partition(":///")
+    is_relative = bool(separator) and scheme.startswith("sqlite") and path[:1] not in ("", "/", ":")
+    return f"{scheme}:///{Path.cwd() / path}" if is_relative else uri
+
+
 # ---- files at a path or URI
 
 

@@ -1,5 +1,7 @@
 """--continue, and launches of some of a study's arms, without Ray: pytest tests/study/test_continued_studies.py"""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,17 +9,20 @@ from helpers.corpora import word_tokenizer
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.messages import says
+from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch
+from study.facts.events import Execution
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import read_facts
 from study.launch import extensions
 from study.launching.opening import find_launched_arms, list_plan_notes, prepare, resolve_study
-from study.launching.options import LaunchOptions, plan_from
+from study.launching.options import LaunchOptions, keep_execution, plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
+from study.terminal.text import python
 
 ADVICE = "Choose another --name instead of --continue"
 
@@ -255,3 +260,59 @@ def test_a_continued_study_is_named_once(study, capsys):
     assert launch.main(["--continue", f"{study}/", "--dry-run"]) == 0
     _, first, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith(f"study {study} (") and first.endswith("), continued")
+
+
+def kept(*arguments: str, last: Execution, monkeypatch: pytest.MonkeyPatch) -> Execution:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return keep_execution(options_of("--continue", "runs/s", *arguments), last).execution
+
+
+def test_continue_keeps_driver_address_store_and_resources(monkeypatch):
+    here = Execution(driver="local", tracking_uri="none", gpus_per_trial=0.0, cpus_per_trial=1.5)
+    there = Execution(driver="ray", address="10.0.0.1:6379", tracking_uri="http://host:5000")
+    for last in (here, there):
+        assert kept(last=last, monkeypatch=monkeypatch) == last
+    assert kept("--cpus-per-trial", "2", last=here, monkeypatch=monkeypatch) == replace(here, cpus_per_trial=2.0)
+    assert kept("--address", "auto", last=here, monkeypatch=monkeypatch) == replace(here, driver="ray", address="auto")
+    without = kept("--driver", "local", last=there, monkeypatch=monkeypatch)
+    assert without == replace(there, driver="local", address=None)
+
+
+def test_local_means_this_machine_instead_of_the_last_cluster(monkeypatch):
+    there = Execution(driver="ray", address="10.0.0.1:6379")
+    assert kept("--address", "local", last=there, monkeypatch=monkeypatch).address == "local"
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    assert keep_execution(options_of("--continue", "runs/s"), there).address is None
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
+    assert keep_execution(options_of("--continue", "runs/s"), there).address == "10.0.0.2:6379"
+
+
+def test_relative_store_is_kept_as_an_absolute_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert options_of("--tracking-uri", "sqlite:///a.db").execution.tracking_uri == f"sqlite:///{tmp_path}/a.db"
+    for uri in ("none", "http://host:5000", "sqlite:////data/a.db"):
+        assert options_of("--tracking-uri", uri).execution.tracking_uri == uri
+
+
+@pytest.mark.slow
+def test_continued_launch_runs_as_the_last_one_did(tmp_path):
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "study.launch", *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+    small = ["--method", "albert", "--task", "rte", "--samples", "0", "--seeds", "1", "--epochs", "1"]
+    how = ["--driver", "local", "--tracking-uri", "none", "--cpus-per-trial", "1.6"]
+    begun = run("--profile", "mini", *small, *how, "--out", str(tmp_path), "--name", "s")
+    assert begun.returncode == 0, begun.stderr
+    assert f"more seeds:  {python()} -m study.launch --continue {tmp_path / 's'} --seeds 6\n" in begun.stdout
+    continued = run("--continue", str(tmp_path / "s"), "--seeds", "2")
+    assert continued.returncode == 0, continued.stderr
+    told = "as in the last launch: --driver local, --tracking-uri none, --cpus-per-trial 1.6"
+    assert told in continued.stderr and "Ray" not in continued.stderr
+    launches = read_facts(tmp_path / "s").launches
+    assert (
+        launches[1].began.execution
+        == launches[2].began.execution
+        == Execution(driver="local", tracking_uri="none", cpus_per_trial=1.6)
+    )
+    assert not (tmp_path / "s" / "mlflow.db").exists()
