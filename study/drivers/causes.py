@@ -13,7 +13,7 @@ from pathlib import Path
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.trial_places import NotShared
 from study.terminal.text import masked
-from trainables.files.atomic_files import FULL, DiskFull
+from trainables.files.atomic_files import FULL, DiskFull, name_full_disk
 from trainables.files.method_files import format_error, is_missing_beside
 from trainables.files.sources import Unusable
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
@@ -38,6 +38,7 @@ def build_failure(error: Exception | SystemExit, *, node: str | None, module: st
     `node` is the id of this node. `module` is the module of the method or objective. If the method is the cause, the
     error names a file and a line.
     """
+    error = name_full_disk(error) if isinstance(error, OSError) else error
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared, DiskFull))
     if isinstance(error, SystemExit):

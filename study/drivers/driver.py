@@ -7,6 +7,7 @@ handed out again. Each subclass starts workers in its own way.
 from __future__ import annotations
 
 import math
+import socket
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -14,7 +15,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -35,7 +35,7 @@ from study.drivers.workers_log import shorten_log
 from study.facts.events import Failure
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import WORKERS_LOG, compute_predictions_digest, predictions_file
-from study.storage.addresses import is_uri
+from study.storage.addresses import is_uri, local_path
 from study.storage.trial_places import (
     PREDICTIONS,
     OutcomeGone,
@@ -49,7 +49,7 @@ from study.storage.trial_places import (
 )
 from study.terminal.signals import handle_signals
 from study.terminal.text import clock, counted, masked
-from trainables.files.atomic_files import DiskFull
+from trainables.files.atomic_files import DiskFull, read_full_place
 from trainables.files.method_files import included
 from trainables.runs.trial import TrialSpec
 
@@ -347,9 +347,14 @@ class Driver(ABC):
         return False
 
     def _look_at_disk(self, failure: Failure) -> None:
-        """Begin to stop the launch if a trial found the disk of the study or of its storage full."""
-        storage = urlsplit(self._storage).path if self._storage.startswith("file://") else self._storage
+        """Begin to stop the launch if a trial found a disk of the launch full.
+
+        This is the disk of the study, of its storage, or, if all trials run on this machine, any disk.
+        """
+        storage = str(local_path(self._storage) or self._storage)
         place = next((place for place in (str(self._folder), storage) if place in failure.error), None)
+        if failure.host == socket.gethostname() and len(self._resources.nodes.alive()) == 1:
+            place = place or read_full_place(failure.error)
         if failure.cause == "disk" and place and not self._full:
             self._full, self.scheduler.draining = place, True
             self._watchdog.say(f"{failure.error}; the launch stops when the current epochs have ended")

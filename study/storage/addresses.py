@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from study.terminal.processes import is_installed
 from study.terminal.text import SECRET_PARAMETER, masked
+from trainables.files.atomic_files import FULL, DiskFull
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -64,6 +65,23 @@ def is_port(text: str) -> bool:
 def is_uri(text: str) -> bool:
     """Check if an address is a URI, not a path."""
     return "://" in text
+
+
+def local_path(address: str) -> Path | None:
+    """Return the path of a folder on a disk of this machine; None if the address is the URI of another place."""
+    if is_uri(address):
+        return Path(urlsplit(address).path) if address.startswith("file://") else None
+    return Path(address)
+
+
+def find_existing(path: Path) -> Path:
+    """Return the path, or else its nearest parent that exists."""
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
+
+
+def is_same_disk(one: Path, other: Path) -> bool:
+    """Check if two paths, which may not exist yet, are on the same disk."""
+    return find_existing(one).stat().st_dev == find_existing(other).stat().st_dev
 
 
 def resolve_storage_address(text: str) -> str:
@@ -176,7 +194,8 @@ def make_writable(address: str) -> None:
     """Check that files can be written in a folder or under a URI; create the folder if it is missing.
 
     Raises:
-        ValueError: if the folder cannot be created, or no file can be written.
+        DiskFull: if the folder's disk is full.
+        ValueError: if the folder cannot be created, or no file can be written for another reason.
     """
     if is_uri(address):
         with small_object(address):
@@ -185,6 +204,8 @@ def make_writable(address: str) -> None:
         Path(address).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=address).close()
     except OSError as error:
+        if error.errno in FULL:
+            raise DiskFull(address) from None
         raise ValueError(f"folder {address} cannot be written: {error.strerror}") from None
 
 

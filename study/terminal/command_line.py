@@ -34,7 +34,7 @@ from study.terminal.processes import CONSOLE, PACKAGES, STOP_SIGNALS, check_not_
 from study.terminal.text import masked, print_lines, wrap_line
 from trainables.configuration.schema import Typed, Value, from_plain, read_value
 from trainables.configuration.spelling import suggest_nearest
-from trainables.files.atomic_files import FULL, DiskFull
+from trainables.files.atomic_files import name_full_disk
 
 T = TypeVar("T", bound=Typed)
 # Takes an option that the command lacks, its value and the flags of the command; returns `; here, ...` or "".
@@ -307,15 +307,9 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
-        message, status = f"{_describe(error)}{after_interrupt}", 1
+        message, status = f"{name_full_disk(error)}{after_interrupt}", 1
     print_lines([f"{command}: {masked(message)}"], sys.stderr)
     return status
-
-
-def _describe(error: OSError) -> str:
-    """Describe an error of the system; a full disk is named by the folder that cannot be written to."""
-    is_named = error.errno in FULL and error.filename is not None
-    return str(DiskFull(Path(os.fsdecode(error.filename)).parent) if is_named else error)
 
 
 def read_setting(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, Value]:

@@ -56,6 +56,7 @@ PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
 
 MINI_BACKBONES = ("mini-albert", "mini-bert", "mini-electra", "mini-roberta", "mini-sharebert")
 MINI_LAYERS = 6
+MINI_BYTES = 500_000  # roughly, of the weights: the vocabulary depends on the data
 # Backbones that are made here with random weights (neither folders nor hub names), and the version of each. Trial keys
 # contain the version: change it (to any new text) only if the backbone's weights, tokens or outputs change. The first
 # versions are hashes of former source files.

@@ -33,6 +33,7 @@ from trainables.encoders.backbone_files import (
 )
 from trainables.encoders.backbone_names import (
     MINI_BACKBONES,
+    MINI_BYTES,
     OWNERS,
     PUBLISHED_SIZES,
     UNTRAINED,
@@ -194,8 +195,10 @@ def count_layers(backbone: str) -> int | None:
 def estimate_model_bytes(backbone: str) -> int | None:
     """Estimate the bytes of a model's float32 weights from the backbone's configuration, without the classifier.
 
-    Return None if the configuration lacks a size, as for tiny backbones.
+    Return None if the configuration lacks a size.
     """
+    if backbone in MINI_BACKBONES:
+        return MINI_BYTES
     sizes = read_configuration(backbone)
     names = ("vocab_size", "hidden_size", "num_hidden_layers")
     if sizes.get("model_type") == "sharebert" or not all(isinstance(sizes.get(name), int) for name in names):

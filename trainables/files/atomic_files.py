@@ -35,6 +35,18 @@ class DiskFull(OSError):
         return str(self.strerror)
 
 
+def name_full_disk(error: OSError) -> OSError:
+    """Return the error of a full disk as `DiskFull` if it names a file there; return any other error unchanged."""
+    is_named = error.errno in FULL and error.filename is not None and not isinstance(error, DiskFull)
+    return DiskFull(Path(os.fsdecode(error.filename)).parent) if is_named else error
+
+
+def read_full_place(message: str) -> str | None:
+    """Return the folder that a message of `DiskFull` names; None for any other message."""
+    match = re.match(r"the disk of (.+?) is full", message)
+    return match and match[1]
+
+
 def _describe_inodes(place: Path) -> str:
     with suppress(OSError):
         disk = os.statvfs(place)

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.configuration.schema import Configuration, Typed, Value
 from trainables.data.tasks import Task, find_task
+from trainables.files.atomic_files import DiskFull
 from trainables.files.sources import Unusable
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
@@ -181,11 +182,11 @@ class UnreadableState(ValueError):
 def reading_inputs() -> Iterator[None]:
     """Turn errors in reading inputs into `Unavailable`, because another machine may have the inputs.
 
-    An error of the class `Unusable` is raised unchanged.
+    Errors of the classes `Unusable` and `DiskFull` are raised unchanged.
     """
     try:
         yield
-    except Unusable:
+    except (Unusable, DiskFull):
         raise
     except (ValueError, OSError) as error:
         raise Unavailable(str(error)) from error
