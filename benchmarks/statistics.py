@@ -18,6 +18,7 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     repeats       methods that are alike, each searched several times: level and coverage of the test over searches
     power         how often a study on RTE's 277 examples finds a true difference of the size that another study, which
                   found nothing, printed as found with 80 % power
+    planned       how often a study finds the difference that the dry run predicts from the spread of another study
     verdict       coverage against a published median, and how often each word is wrong
     verdict-on-dev  the same, with models that answer the same dev examples
     searched      the same number searched and published afresh: how often it is called not reproduced
@@ -59,6 +60,7 @@ from analysis.statistics.comparisons import (
 from analysis.statistics.curves import Settings, common_range, make_curves
 from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.gains import measure_gains
+from analysis.statistics.power import Spread, measure_spread
 from analysis.statistics.samples import Sample, Scored, weighted_scores
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
@@ -76,6 +78,7 @@ RESAMPLES = 150
 SEED_DEVIATION = 0.02  # of models' expected accuracy
 WEIGHTS = np.random.default_rng(0).multinomial(EXAMPLES, np.full(EXAMPLES, 1 / EXAMPLES), size=RESAMPLES) / EXAMPLES
 QUICK = 10
+PILOTS = 50  # studies that measure the spread from which power is predicted
 
 
 def main() -> int:
@@ -437,6 +440,37 @@ def compare_on_rte(rng: np.random.Generator, seeds: int, difference: float, comp
     samples = {place: Scored(own.scores.tolist(), own.resampled, "RTE") for place, own in models.items()}
     (comparison,) = compare(samples, "baseline", looks=comparisons)
     return comparison
+
+
+def planned_power(divisor: int) -> Iterator[Rate]:
+    """Studies whose methods differ by what was predicted from pilot studies, with other seeds and examples."""
+    rng, repeats = np.random.default_rng(35), 2_000 // divisor
+    for seeds, comparisons, disagreement in ((3, 1, 0.1), (5, 3, 0.1), (10, 1, 0.05)):
+        pilots = [
+            measure_spread([*methods_apart(rng, 20, 0.0, disagreement).values()], rows=EXAMPLES, source="pilot")
+            for _ in range(PILOTS)
+        ]
+        means = np.mean([(one.over_seeds, one.interaction, one.over_examples) for one in pilots if one], axis=0)
+        difference = Spread(EXAMPLES, *means.tolist(), source="pilots").predict(seeds, comparisons=comparisons)
+        found = 0
+        for _ in range(repeats):
+            samples = methods_apart(rng, seeds, difference, disagreement)
+            (comparison,) = compare(samples, "baseline", looks=comparisons)
+            found += comparison.holds
+        name = f"{seeds} seeds, as the first of {comparisons}, {100 * difference:.1f} points predicted"
+        yield Rate(f"{name}: found", found / repeats, repeats, "about", POWER)
+
+
+def methods_apart(
+    rng: np.random.Generator, seeds: int, difference: float, disagreement: float
+) -> dict[tuple[str, str], Scored]:
+    """Two methods that differ by so much on average; `disagreement`: deviation of their chances on an example."""
+    ease = rng.uniform(0.4, 0.7, EXAMPLES)
+    chances = {"better": ease + difference, "baseline": ease}
+    models = {
+        row: sample(rng, own + rng.normal(0, disagreement, EXAMPLES), seeds=seeds) for row, own in chances.items()
+    }
+    return {(row, "rte"): Scored(own.scores.tolist(), own.resampled, "RTE") for row, own in models.items()}
 
 
 def verdicts(divisor: int) -> Iterator[Rate]:
@@ -866,6 +900,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "differences": differences_of_methods,
     "repeats": repeats_of_searches,
     "power": power_on_rte,
+    "planned": planned_power,
     "verdict": verdicts,
     "verdict-on-dev": verdicts_on_dev,
     "searched": searched_and_published,

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from rich.filesize import decimal
 
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.decisions.machine_faults import Faults
-from study.decisions.progress import StudyProgress
+from study.decisions.progress import StudyProgress, compute_progress
 from study.decisions.scheduler import Scheduler
 from study.decisions.winners import list_decided
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
@@ -67,6 +66,7 @@ from study.launching.options import (
     list_execution_options,
     trace_settings,
 )
+from study.launching.power import predict_power
 from study.launching.screen import describe_retries, failures_command, name_trial
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.plans.departures import describe_departures
@@ -76,7 +76,7 @@ from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
 from study.predict import with_current_model_address
 from study.rebuild import EXPORTS, check_places, repair_predictions, write_files
-from study.storage.addresses import join, make_writable, resolve_storage_address
+from study.storage.addresses import is_same_disk, join, local_path, make_writable, resolve_storage_address
 from study.storage.trial_places import StudyStorage, choose_storage, delete_marks
 from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
@@ -113,7 +113,23 @@ def run(options: LaunchOptions) -> int:
     if options.dry_run:
         return dry_run(study, options)
     with lasting_outputs():
-        return run_study(study, options)
+        try:
+            return run_study(study, options)
+        except DiskFull as full:
+            raise DiskFull(full.place, f"; {_describe_need(full, study, options)}free some space first") from None
+
+
+def _describe_need(full: DiskFull, study: PlannedStudy, options: LaunchOptions) -> str:
+    """Describe what a study still needs on the full disk; empty if this is unknown, or its files are elsewhere."""
+    facts = read_facts(study.folder)
+    storage, _ = choose_storage(options.storage, study.folder, facts)
+    slots = max(1, len(facts.under_way))
+    space = estimate_space(compute_progress(study.resolved, facts), storage, slots=slots)
+    folder = local_path(storage.address)
+    if space is None or folder is None or not is_same_disk(folder, Path(full.place)):
+        return ""
+    need = f"the study still needs about {decimal(space.needed)} for {space.purpose}"
+    return f"{need}, and {decimal(space.free)} are free without the files that did not fit; "
 
 
 def _complete_execution(options: LaunchOptions) -> LaunchOptions:
@@ -149,13 +165,15 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
         facts = {"folder": str(study.folder), "plan": resolved, "estimates": forecast.estimates, "done": forecast.done}
         print(json.dumps(to_plain(facts), indent=1))
         return 0
-    notes = list_plan_notes(study, options, read_facts(study.folder), launched=find_launched_arms(study, options))
+    history = read_facts(study.folder)
+    notes = list_plan_notes(study, options, history, launched=find_launched_arms(study, options))
     if options.max_minutes is not None:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
     if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
         notes.append(f"the other methods are tested against the baseline {resolved.asked.baseline}")
     caveat = ["the tasks are generated (mini-GLUE), so the scores are not comparable with GLUE scores"]
     lines = [*caveat * resolved.asked.is_generated, study.describe(), *notes, *forecast.lines]
+    lines += predict_power(resolved, study.folder, history, assumed=options.assume_spread)
     number = len({line for lines in resolved.departures.values() for line in lines})
     if options.departures:
         lines += describe_departures(resolved)
@@ -401,12 +419,6 @@ class Launch:
         except Stalled as stalled:
             print(f"study.launch: {stalled}; the launch ends; to continue, run the same command", file=sys.stderr)
             return "interrupted", str(stalled)
-        except DiskFull as full:
-            slots = max(1, len(self.scheduler.facts.under_way))
-            space = estimate_space(self.scheduler.progress, self.storage, slots=slots)
-            need = f"; the study still needs about {decimal(space.needed)} for {space.purpose}" if space else ""
-            free = f", and {decimal(shutil.disk_usage(full.place).free)} are free"
-            raise DiskFull(full.place, f"{need}{free}; free some space first") from None
         except SmokeStepsFailed as failed:
             for arm, failure in failed.failures.items():
                 config = failed.specs[arm].config

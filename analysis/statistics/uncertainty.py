@@ -70,14 +70,27 @@ def welch_test(
         scores: one per seed, on all examples.
         other_scores: scores of the other method, one per seed.
     """
-    over_examples = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
-    between_seeds = _variance_between_seeds(resampled) + _variance_between_seeds(other_resampled)
-    of_examples = Variance(max(0.0, over_examples - between_seeds), inf)
+    of_examples = Variance(variance_over_examples(resampled, other_resampled), inf)
     over_seeds = [_variance_over_seeds(scores), _variance_over_seeds(other_scores)]
     fewest, most = sorted((len(scores), len(other_scores)))
     if fewest <= FEW_SEEDS and fewest < most:
         over_seeds = [Variance(sum(part.value for part in over_seeds), fewest - 1)]
     return paired_test(float(np.mean(scores) - np.mean(other_scores)), [of_examples, *over_seeds])
+
+
+def variance_over_examples(resampled: np.ndarray, other_resampled: np.ndarray) -> float:
+    """Estimate the variance over examples of a difference of means, without the interaction of seeds and examples.
+
+    The arguments are those of `welch_test`.
+    """
+    over_examples = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
+    between_seeds = _variance_between_seeds(resampled) + _variance_between_seeds(other_resampled)
+    return float(max(0.0, over_examples - between_seeds))
+
+
+def variance_of_interaction(resampled: np.ndarray) -> float:
+    """Estimate how much the interaction of seeds and examples adds to the variance of a score of one seed."""
+    return float(resampled.shape[1] * _variance_between_seeds(resampled))
 
 
 def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:

@@ -31,15 +31,20 @@ from study.facts.study_facts import StudyFacts, read_facts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.plans.samplers import describe_sampler, describe_select_by
-from study.storage.addresses import is_uri
+from study.storage.addresses import find_existing, is_uri, local_path
 from study.storage.trial_places import StudyStorage, choose_storage, trial_address
 from study.terminal.text import clock, counted
 from trainables.configuration.schema import Typed
 from trainables.encoders.backbones import estimate_model_bytes
+from trainables.runs.trial import Selection
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
 _SOURCES = {"probe": "estimated from a probe", "records": "estimated from earlier trials"}
+_SELECTION: Mapping[Selection, str] = {
+    "dev": "configurations and epochs are chosen by their scores on dev, whose rows the tables score as well",
+    "holdout": "configurations and epochs are chosen on a holdout, a tenth of train; dev is only for the tables",
+}
 # Expected epochs are the mean over this many simulated searches, or over fewer searches if each has many trials.
 _STUDIES = 30
 _SIMULATED_TRIALS = 30_000  # maximum number of trials in all simulated searches together
@@ -88,6 +93,7 @@ def forecast_plan(
     bound = "about" if plan.protocol.early_stopping else "at most"
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
     lines = [f"  {describe_estimate(arm, costs[arm.name], bound=bound)}" for arm in plan.arms]
+    lines += describe_backbones(plan)
     trials = f"{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
     lines.append(f"{trials}, {format_total(costs.values(), bound=bound, slots=slots)}")
     if (searches := plan.asked.search_repeats) > 1:
@@ -99,6 +105,7 @@ def forecast_plan(
         lines.append(f"sampler {describe_sampler(plan.protocol.sampler, most, stopping)}")
         rule = f"asha:grace={stopping.grace},factor={stopping.factor}" if stopping else "none"
         lines.append(f"early stopping of search trials: {rule}")
+    lines.append(_SELECTION[plan.protocol.selection])
     if plan.protocol.select_by is not UNSET:
         lines.append(describe_select_by(plan.protocol.select_by))
     place, _ = choose_storage(storage, folder, facts)
@@ -196,9 +203,19 @@ def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
     time = "time unknown"
     if cost.slot_seconds is not None and cost.source:
         time = f"{clock(cost.slot_seconds)}, {_SOURCES[cost.source]}"
-    pretrained = "" if arm.pretraining is UNSET else f", pretrained here with {arm.pretraining.objective}"
     start = "" if arm.start_from is None else f", from the best model of {arm.start_from}"
-    return f"{arm.name:24} {trials}  {time}  backbone {arm.backbone}{pretrained}{start}"
+    return f"{arm.name:24} {trials}  {time}{start}"
+
+
+def describe_backbones(plan: ResolvedPlan) -> list[str]:
+    """Describe the backbones of a plan, one per line, with the methods that start from each if there are several."""
+    methods = dict[str, dict[str, None]]()
+    for arm in plan.arms:
+        pretrained = "" if arm.pretraining is UNSET else f", pretrained here with {arm.pretraining.objective}"
+        methods.setdefault(f"{arm.backbone}{pretrained}", {})[arm.method] = None
+    if len(methods) == 1:
+        return [f"backbone {backbone}" for backbone in methods]
+    return [f"backbone of {', '.join(names)}: {backbone}" for backbone, names in methods.items()]
 
 
 def _format_slot_time(seconds: float, slots: int) -> str:
@@ -207,15 +224,15 @@ def _format_slot_time(seconds: float, slots: int) -> str:
 
 
 def format_total(costs: Collection[Cost], *, bound: str, slots: int) -> str:
-    """Format the total epochs, time and disk space of a plan. Unknown time or disk space is marked as unknown."""
+    """Format the total epochs, time and disk space of a plan. An unknown time is marked as unknown."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
     if len(seconds) < len(costs):
         unmeasured = f"{len(costs) - len(seconds)} of {counted(len(costs), 'arm')}"
-        return f"{epochs}; time and disk are not known for {unmeasured}: --probe measures them"
+        return f"{epochs}; the time is not known for {unmeasured}: --probe measures it"
     sizes = [cost.disk_bytes for cost in costs if cost.disk_bytes is not None]
-    disk = f"{decimal(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else "disk space unknown"
-    return f"{epochs}, {_format_slot_time(sum(seconds), slots)}, {disk}"
+    disk = f", {decimal(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else ""
+    return f"{epochs}, {_format_slot_time(sum(seconds), slots)}{disk}"
 
 
 @cache
@@ -294,7 +311,7 @@ def estimate_space(
 ) -> Space | None:
     """Estimate the space for the models and states that the launched arms have yet to write.
 
-    Return None if nothing is left to run, if the size of a model is unknown, or if the storage is a URI.
+    Return None if nothing is left to run, if the size of a model is unknown, or if the storage is on no local disk.
 
     Args:
         slots: number of trials that run at the same time.
@@ -304,12 +321,12 @@ def estimate_space(
     unfinished = [arm for arm in progress.launched if _count_models(arm) or arm.search_trials_to_start]
     sizes = {arm.name: _find_model_bytes(arm, storage.address, measured.get(arm.name)) for arm in unfinished}
     known = {name: size for name, size in sizes.items() if size is not None}
-    if is_uri(storage.place) or not known or len(known) < len(sizes):
+    folder = local_path(storage.address)
+    if folder is None or not known or len(known) < len(sizes):
         return None
     models = {arm.name: _count_models(arm) for arm in unfinished}
     needed = sum(known[name] * number for name, number in models.items()) + slots * _PEAK_MODELS * max(known.values())
-    address = Path(storage.address)
-    place = next(folder for folder in (address, *address.parents) if folder.exists())
+    place = find_existing(folder)
     purpose = f"{counted(sum(models.values()), 'more model')} and the files of {counted(slots, 'running trial')}"
     return Space(storage.place, needed, shutil.disk_usage(place).free, purpose)
 

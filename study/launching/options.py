@@ -117,6 +117,10 @@ _STORAGE = (
     "study's folder"
 )
 _ADDRESS = "Ray cluster to run trials on, or local: this machine; default: $RAY_ADDRESS"
+_ASSUME_SPREAD = (
+    "with --dry-run: standard deviation of scores over seeds, from which the power is predicted; default: the study's, "
+    "or that of kept studies"
+)
 _DRIVER = "local: without Ray; default: ray, if installed"
 _GPUS = "GPU share per trial, such as 0.25; default: 1 if any"
 _MAX_GPU_HOURS = "start no trial that brings the total above X hours"
@@ -203,6 +207,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     probe: Annotated[bool, option("with --dry-run: estimate the time from a few steps")] = False
     explain: Annotated[str | None, option("with --dry-run: print the source of each value", "METHOD/TASK")] = None
     departures: Annotated[bool, option("with --dry-run: list the differences from the papers")] = False
+    assume_spread: Annotated[list[str], option(_ASSUME_SPREAD, "[TASK=]POINTS")] = []
     toml: Annotated[bool, option("with --dry-run: print the plan as TOML, for --plan")] = False
     json: Annotated[bool, option("print the result as JSON")] = False
 
@@ -246,9 +251,9 @@ def check_options(options: LaunchOptions) -> None:
     Raises:
         ValueError: if two options contradict each other, or this machine lacks a required resource.
     """
-    for name in ("probe", "explain", "departures", "toml"):
+    for name in ("probe", "explain", "departures", "assume_spread", "toml"):
         if getattr(options, name) and not options.dry_run:
-            raise ValueError(f"--{name} requires --dry-run")
+            raise ValueError(f"--{name.replace('_', '-')} requires --dry-run")
     for name, least in {"samples": 1, "seeds": 2}.items() if options.compare else ():
         if (number := getattr(options, name)) is not None and number < least:
             raise ValueError(f"--{name} is {number}; allowed with --compare methods: {least} or more")
@@ -256,6 +261,8 @@ def check_options(options: LaunchOptions) -> None:
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
         raise ValueError(f"{' and '.join(forms)} print different outputs; allowed: one of them")
+    if options.assume_spread and forms:
+        raise ValueError(f"--assume-spread predicts power, which {forms[0]} does not print; leave out one of the two")
     if options.probe and (options.toml or options.explain):
         raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave out one of the two options")
     _check_machine(options)

@@ -159,6 +159,9 @@ def _read_marks() -> dict[str, object]:
 Layers = list[tuple[str, Mapping[str, T]]]  # (origin, values) pairs; the last layer wins
 
 
+_WIDEST_VALUE = 32  # characters of a value beside its origin: with most origins, a line has at most 100
+
+
 @dataclass(frozen=True)
 class Layered(Generic[T]):
     """The value of a field, and the name of the layer that set it."""
@@ -173,9 +176,16 @@ def merge_layers(layers: Layers[T]) -> dict[str, Layered[T]]:
 
 
 def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
-    """Format (field, value, origin) rows in aligned columns, one line per row, sorted by field."""
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
+    """Format (field, value, origin) rows in columns, sorted by field; a long value has its origin in the next line."""
+    first = max(len(name) for name, _, _ in rows)
+    second = max((len(value) for _, value, _ in rows if len(value) <= _WIDEST_VALUE), default=0)
+    lines = list[str]()
+    for name, value, origin in sorted(rows):
+        if len(value) <= second:
+            lines.append(f"  {name:{first}}  {value:{second}}  {origin}")
+        else:
+            lines += [f"  {name}  {value}", f"  {'':{first}}  {'':{second}}  {origin}"]
+    return lines
 
 
 def choose_backbone(

@@ -149,8 +149,8 @@ def test_start_of_arm_is_told_by_dry_run(capsys, tmp_path):
     asked += ["--profile", "mini", "--out", str(tmp_path)]
     assert launch.main(asked) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert lines["palbert/mnli"].endswith("  backbone mini-albert")
-    assert says(lines["palbert/rte"], "backbone mini-albert, ", "best model of palbert/mnli")
+    assert lines["palbert/mnli"].endswith("  time unknown") and lines["backbone"] == "backbone mini-albert"
+    assert says(lines["palbert/rte"], "time unknown, ", "best model of palbert/mnli")
 
     def explained(arm: str) -> list[str]:
         assert launch.main([*asked, "--explain", arm]) == 0
@@ -218,7 +218,7 @@ def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):
     asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run", "--departures"]
     assert launch.main(asked) == 0
     told = capsys.readouterr().out
-    assert f"  backbone {folder}, pretrained here with mlm\n" in told and "  mlm:\n    of no publication" in told
+    assert f"\nbackbone {folder}, pretrained here with mlm\n" in told and "  mlm:\n    of no publication" in told
 
 
 def test_a_missing_pooler_stands_in_the_dry_run_and_the_departures(capsys, tmp_path):

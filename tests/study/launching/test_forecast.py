@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 from helpers.journals import MadeJournal
-from helpers.launched_studies import launched_study
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.messages import says
 from helpers.simulation import Simulation
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from study.decisions.progress import StudyProgress
 from study.facts.events import EpochReported
 from study.launching.forecast import (
     Measured,
+    describe_backbones,
     describe_time_limit,
     estimate,
     expected_epochs,
@@ -26,7 +27,7 @@ from study.launching.forecast import (
     remaining_seconds,
 )
 from study.plans import profiles
-from study.plans.plan import EarlyStopping
+from study.plans.plan import EarlyStopping, format_columns
 from study.plans.resolution import resolve
 
 STOPPING = EarlyStopping(grace=1, factor=3)
@@ -203,3 +204,19 @@ def test_time_limit_says_what_is_lost():
     )
     assert says(describe_time_limit(4, measured), "takes 4:30, ", "no epoch would ever end: ", "more minutes")
     assert says(describe_time_limit(0.5, {}), "not known yet: ", "--dry-run --probe ")
+
+
+def test_long_backbone_is_named_once_and_widens_no_column():
+    folder = f"/models/{'a' * 67}"
+    assert format_columns([("epochs", "3", "--epochs"), ("backbone", folder, "--backbone")]) == [
+        f"  backbone  {folder}",
+        "               --backbone",
+        "  epochs    3  --epochs",
+    ]
+    plan = mini_plan(methods=("albert", "pabee", "palbert"))
+    arms = [replace(arm, backbone=folder if arm.method != "pabee" else arm.backbone) for arm in plan.arms]
+    assert describe_backbones(replace(plan, arms=tuple(arms))) == [
+        f"backbone of albert, palbert: {folder}",
+        "backbone of pabee: mini-albert",
+    ]
+    assert describe_backbones(plan) == ["backbone mini-albert"]
