@@ -195,9 +195,8 @@ def test_a_file_that_cannot_be_answered_is_refused_in_one_line(studies, tmp_path
     assert not to.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["-", *(pytest.param(name, marks=pytest.mark.long) for name in ("/dev/stdin", "{fifo}"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "{fifo}"])
 def test_pipe_is_answered_as_the_file(studies, tmp_path, name):
     folder, file, fifo = folder_of(studies["pabee/sst2"]), tmp_path / "file.tsv", tmp_path / "fifo"
     file.write_text("sentence\ndull\na delight\n")

@@ -374,8 +374,9 @@ def test_second_process_on_a_folder_is_refused(tmp_path, corpus, capsys):
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=[two_cores, pytest.mark.long])])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
 def test_full_disk_is_one_line_and_the_same_command_continues(tmp_path, corpus, processes):
     """A limit on the size of files stands in for the disk: the first state does not fit.
 

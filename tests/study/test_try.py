@@ -172,11 +172,9 @@ def test_what_cannot_be_tried_is_one_line(arguments, said, capsys):
     assert said in printed and printed.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("typed", "status", "said"),
-    [("p 40 + 2\nc\n", 0, "42"), pytest.param("q\n", 1, "interrupted", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize(("typed", "status", "said"), [("p 40 + 2\nc\n", 0, "42"), ("q\n", 1, "interrupted")])
 def test_breakpoint_of_a_method_stops_in_the_debugger(methods, typed, status, said):
     edit(methods / "entropy.py", "    rules = [", "    breakpoint()\n    rules = [")
     command = [sys.executable, "-m", "study.try", "entropy", *ARGUMENTS[1:], "--include", str(methods)]

@@ -14,7 +14,7 @@ from helpers.node_apart import MAY_MOUNT, node_apart
 from helpers.places import PATIENCE_SECONDS, ROOT
 from ray.cluster_utils import Cluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 needs_mount = pytest.mark.skipif(not MAY_MOUNT, reason="needs the privileges of mount and unshare")
 
 
@@ -46,7 +46,6 @@ def faults(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line.removeprefix("FAULT ") for line in done.stdout.splitlines() if line.startswith("FAULT ")]
 
 
-@pytest.mark.long
 def test_a_cluster_without_a_worker_is_not_ready(head, tmp_path):
     done = examine(head, tmp_path, "--wait-minutes", "0.1")
     (fault,) = faults(done)
@@ -54,7 +53,6 @@ def test_a_cluster_without_a_worker_is_not_ready(head, tmp_path):
     assert done.returncode == 1 and "waiting for a worker (any): 0 of 0.1 minutes" in done.stderr
 
 
-@pytest.mark.long
 def test_a_worker_that_comes_meanwhile_is_waited_for_and_checked(head, tmp_path):
     command = [sys.executable, "-m", "study.doctor", "--address", head.address, "--storage", str(tmp_path)]
     doctor = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -64,7 +62,6 @@ def test_a_worker_that_comes_meanwhile_is_waited_for_and_checked(head, tmp_path)
     assert doctor.returncode == 0 and "2 nodes, 1 CPUs" in said and said.count("storage on") == 2, said
 
 
-@pytest.mark.long
 def test_a_node_that_was_lost_is_no_fault(head, tmp_path):
     """Just after it was lost, when Ray still calls it alive."""
     head.add_node(num_cpus=1)
@@ -89,7 +86,6 @@ def test_a_worker_with_other_code_is_named(head, tmp_path):
     )
 
 
-@pytest.mark.long
 @needs_mount
 def test_a_worker_whose_clock_is_off_is_named(head, tmp_path):
     (tmp_path / "python").mkdir()

@@ -99,6 +99,7 @@ def test_ray_prints_nothing_of_lost_processes_on_standard_output(capfd):
     assert "state-dump" in capfd.readouterr().out  # what Ray does, and where
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_ray_of_our_own_listens_on_loopback_only():
     import psutil

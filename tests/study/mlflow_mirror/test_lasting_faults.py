@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -115,8 +116,17 @@ def test_store_without_a_registry_is_one_line(study, tmp_path, capsys, monkeypat
     assert error.count("\n") == 1
 
 
+@pytest.fixture(scope="module")
+def database(study, tmp_path_factory):
+    """A database of MLflow, made by another process, because MLflow keeps a database that it opened."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    command = [sys.executable, "-m", "study.mirror", str(study), "--tracking-uri", f"sqlite:///{path}"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return path
+
+
 @pytest.mark.parametrize("kind", ["folder", "text", "older", "newer", "newer, without a table"])
-def test_unusable_database_names_what_mends_it(study, tmp_path, capsys, monkeypatch, kind):
+def test_unusable_database_names_what_mends_it(study, database, tmp_path, capsys, monkeypatch, kind):
     path = tmp_path / "mlflow.db"
     uri = f"sqlite:///{path}"
     if kind == "folder":
@@ -126,13 +136,12 @@ def test_unusable_database_names_what_mends_it(study, tmp_path, capsys, monkeypa
         path.write_text("text " * 100)
         fault = f"{uri} is not a database; move or delete the file"
     else:
-        first = [sys.executable, "-m", "study.mirror", str(study), "--tracking-uri", uri]
-        subprocess.run(first, cwd=ROOT, check=True)  # another process, because MLflow keeps a database that it opened
-        with sqlite3.connect(path) as database:
+        shutil.copy(database, path)
+        with sqlite3.connect(path) as changed:
             version = "cc1f77228345" if kind == "older" else "ffffffffffff"
-            database.execute(f"update alembic_version set version_num='{version}'")
+            changed.execute(f"update alembic_version set version_num='{version}'")
             if kind == "newer, without a table":
-                database.execute("drop table tags")
+                changed.execute("drop table tags")
         fault = f"of another version of MLflow (found version {version}"
     capsys.readouterr()
     monkeypatch.setattr(mirror.time, "sleep", lambda _: pytest.fail("retried"))

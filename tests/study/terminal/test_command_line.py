@@ -1,6 +1,5 @@
 import argparse
 import importlib
-import itertools
 import os
 import re
 import signal
@@ -70,8 +69,10 @@ def test_interrupt_before_command_import_is_one_line(command, tmp_path):
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        *itertools.product(COMMANDS, ["SIGINT"]),
-        *itertools.product(["study.launch"], ["SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU"]),
+        ("study.launch", "SIGINT"),
+        ("study.launch", "SIGTERM"),
+        *(pytest.param(command, "SIGINT", marks=pytest.mark.long) for command in COMMANDS if command != "study.launch"),
+        *(pytest.param("study.launch", name, marks=pytest.mark.long) for name in ("SIGUSR1", "SIGUSR2", "SIGXCPU")),
     ],
 )
 def test_interrupt_during_command_import_is_one_line(command, name, tmp_path):
