@@ -38,7 +38,7 @@ from study.facts.study_facts import StudyFacts, TrialFacts
 from study.launch import main as study_launch
 from study.launch import plan_file
 from study.launching.opening import resolve_in
-from study.launching.options import plan_from
+from study.launching.reading import plan_from
 from trainables.data.tasks import find_task
 
 # 40 arms, for the journal of many trials; each of these methods has more points than a search of it takes.

@@ -64,13 +64,13 @@ from study.launching.options import (
     default_driver,
     keep_execution,
     list_execution_options,
-    trace_settings,
+    suggest_launch_option,
 )
 from study.launching.power import predict_power
+from study.launching.reading import trace_settings
 from study.launching.screen import describe_retries, failures_command, name_trial
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.plans.departures import describe_departures
-from study.plans.names_elsewhere import suggest_launch_option
 from study.plans.plan import MOST_REPEATS
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest

@@ -22,7 +22,8 @@ from msgspec.structs import replace
 import search_spaces
 from study.decisions.scheduler import specify_arm
 from study.facts.plan_file import INCLUDE
-from study.launching.options import LaunchOptions, plan_from
+from study.launching.options import LaunchOptions
+from study.launching.reading import plan_from
 from study.plans.names_elsewhere import suggest_method_option
 from study.plans.plan import Layered, format_columns
 from study.plans.resolution import resolve, resolve_configuration

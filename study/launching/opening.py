@@ -25,7 +25,8 @@ from study.facts.plan_file import (
     require_plan,
 )
 from study.facts.study_facts import StudyFacts, read_facts
-from study.launching.options import OUT, LaunchOptions, plan_from, read_settings
+from study.launching.options import OUT, LaunchOptions
+from study.launching.reading import plan_from, settings_from
 from study.plans.plan import Plan
 from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan, describe_poolers, describe_poolings, digest, format_file_name
@@ -81,7 +82,7 @@ def resolve_study(options: LaunchOptions) -> PlannedStudy:
         if options.plan is None:
             raise
         typed = {name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])}
-        fault = blame_plan_file(str(error), plan, path=options.plan, typed=typed | {*read_settings(options)})
+        fault = blame_plan_file(str(error), plan, path=options.plan, typed=typed | {*settings_from(options)})
         raise ValueError(fault) from None
 
 

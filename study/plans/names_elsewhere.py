@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 
 import trainables
-from trainables.configuration.schema import read_value
 from trainables.configuration.spelling import suggest_nearest
 from trainables.pretraining import objectives
 
@@ -43,10 +41,6 @@ NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, B
 }
 
 
-# Fields of a plan that only its file sets, by lines such as `tokenizer = "./words"`. Formerly, options set them too.
-LINES_OF_PLAN_FILE = ("search_precision", "search_repeats", "test_across", "tokenizer")
-
-
 def suggest_field(field: str, known: Collection[str]) -> str:
     """Return `; did you mean FIELD?`, or "" if no known field is similar.
 
@@ -56,13 +50,6 @@ def suggest_field(field: str, known: Collection[str]) -> str:
     if field == "exit_criteria" and ours in known:
         return f"; did you mean exit? For exit_criteria=sample, use {SAMPLED}"
     return f"; did you mean {ours}?" if ours in known else suggest_nearest(field, known)
-
-
-def suggest_launch_option(flag: str, value: str, flags: Collection[str]) -> str:
-    """Return the line of a plan file or the option that `flag` of other programs or this project means, else ""."""
-    if (name := _name(flag)) in LINES_OF_PLAN_FILE:
-        return f"; {flag} is a line of the --plan file now: {name} = {json.dumps(read_value(value))}"
-    return suggest_method_option(flag, value, flags)
 
 
 def suggest_method_option(flag: str, value: str, flags: Collection[str]) -> str:

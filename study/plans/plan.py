@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_REPEATS = 9  # searches per arm; keeps all confirm seeds below the search seeds
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
+# Fields of a plan that only its file sets, by lines such as `tokenizer = "./words"`. Formerly, options set them too.
+LINES_OF_PLAN_FILE = ("search_precision", "search_repeats", "test_across", "tokenizer")
 
 
 class EarlyStopping(Typed, frozen=True, kw_only=True):

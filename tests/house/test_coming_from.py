@@ -13,7 +13,7 @@ from helpers.places import ROOT
 
 import trainables
 from study import launch, pretrain, submit
-from study.launching.options import plan_from
+from study.launching.reading import plan_from
 from study.plans import resolution
 from study.plans.resolution import resolve_configuration
 from trainables.encoders.backbones import find_family

@@ -48,7 +48,7 @@ from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches
 from study import launch
 from study.decisions.scheduler import specify_trial
 from study.facts.study_folder import predictions_file
-from study.launching.options import plan_from
+from study.launching.reading import plan_from
 from study.plans.resolved_plan import digest
 from trainables.configuration.schema import to_plain
 

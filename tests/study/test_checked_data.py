@@ -16,7 +16,7 @@ from study.facts.events import TrialStarted
 from study.facts.journal import Journal
 from study.facts.plan_file import write_plan
 from study.launch import plan_file
-from study.launching import options as launch_options
+from study.launching import reading
 from study.launching.opening import prepare
 from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
@@ -79,7 +79,7 @@ def options_for(folder: Path) -> LaunchOptions:
 
 def plan_on(data: Path) -> Plan:
     options = ["--task", "rte", "--data", str(data), "--method", "albert"]
-    return launch_options.plan_from(launch.main.parser().options(options))[0]
+    return reading.plan_from(launch.main.parser().options(options))[0]
 
 
 def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):

@@ -19,7 +19,8 @@ from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import read_facts
 from study.launch import extensions
 from study.launching.opening import find_launched_arms, list_plan_notes, prepare, resolve_study
-from study.launching.options import LaunchOptions, keep_execution, plan_from
+from study.launching.options import LaunchOptions, keep_execution
+from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from study.terminal.text import python

@@ -20,7 +20,7 @@ from study.facts.events import read_events
 from study.facts.plan_file import find_plan, require_plan, write_plan
 from study.launch import plan_file, run_study
 from study.launching import opening as opened_study
-from study.launching import options as launch_options
+from study.launching import reading
 from study.launching.opening import resolve_in
 from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
@@ -37,7 +37,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch_options.plan_from(launch.main.parser().options(arguments))
+    plan, _ = reading.plan_from(launch.main.parser().options(arguments))
     return plan
 
 

@@ -16,7 +16,7 @@ from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
 from study.facts.plan_file import compare_plans, write_plan
 from study.launch import plan_file
-from study.launching import options as launch_options
+from study.launching import reading
 from study.launching.options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.pretrained_backbone import read_finished_pretraining
@@ -31,7 +31,7 @@ def options(*arguments: str) -> LaunchOptions:
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch_options.plan_from(options(*arguments))
+    plan, _ = reading.plan_from(options(*arguments))
     return plan
 
 

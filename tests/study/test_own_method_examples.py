@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import trainables
 from study import check_method, launch, predict
-from study.launching.options import plan_from
+from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.files import method_files

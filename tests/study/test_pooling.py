@@ -19,7 +19,7 @@ from analysis.studies.load import load_study
 from study import check_method, console, export, launch, predict
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import read_facts
-from study.launching.options import plan_from
+from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.files import method_files

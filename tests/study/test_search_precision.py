@@ -22,7 +22,7 @@ from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
 from study.facts.plan_file import compare_plans, require_plan, write_plan
-from study.launching.options import plan_from
+from study.launching.reading import plan_from
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.resolution import resolve

@@ -20,7 +20,7 @@ from transformers import BertConfig, BertModel, get_linear_schedule_with_warmup
 
 import trainables
 from study import launch
-from study.launching.options import plan_from
+from study.launching.reading import plan_from
 from study.plans.resolution import resolve_configuration
 from trainables.configuration import TrainingConfig
 from trainables.data.tasks import TASKS

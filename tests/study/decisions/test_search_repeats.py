@@ -15,7 +15,7 @@ from analysis.verify import verify
 from study import launch as command
 from study.facts.record import Record
 from study.launching.opening import build_default_name
-from study.launching.options import plan_from
+from study.launching.reading import plan_from
 from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan

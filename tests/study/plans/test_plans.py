@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from study import launch
 from study.facts.events import AshaDecided
 from study.facts.plan_file import compare_plans
-from study.launching import options as launch_options
+from study.launching import reading
 from study.plans import profiles, resolution
 from study.plans.departures import describe_departures, does_hold
 from study.plans.plan import EarlyStopping, Plan
@@ -32,7 +32,7 @@ def raising(error):
 
 
 def plan_from(*arguments: str) -> Plan:
-    return launch_options.plan_from(launch.main.parser().options(list(arguments)))[0]
+    return reading.plan_from(launch.main.parser().options(list(arguments)))[0]
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:

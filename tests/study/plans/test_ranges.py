@@ -9,7 +9,7 @@ import pytest
 
 from study import launch
 from study.facts.plan_file import compare_plans, format_plan, read_toml
-from study.launching import options as launch_options
+from study.launching import reading
 from study.plans import profiles
 from study.plans.plan import Plan
 from study.plans.ranges import find_keys, override_settings
@@ -26,7 +26,7 @@ EVERY_SCOPE = [
 
 
 def plan_from(*arguments: str) -> Plan:
-    return launch_options.plan_from(launch.main.parser().options(list(arguments)))[0]
+    return reading.plan_from(launch.main.parser().options(list(arguments)))[0]
 
 
 def found(plan: Plan, arm: str = "palbert/rte") -> Resolution:
@@ -367,7 +367,7 @@ def test_small_profile_takes_any_method_with_backbone(capsys):
 def test_a_continued_study_keeps_its_settings_and_takes_more():
     earlier = plan_from("--profile", "mini", "--set", "epochs=3", "--search", "palbert:beta=0.1..0.5")
     more = launch.main.parser().options(["--continue", "runs/x", "--method", "albert", "--set", "albert:epochs=2"])
-    plan, _ = launch_options.plan_from(more, earlier)
+    plan, _ = reading.plan_from(more, earlier)
     assert plan.settings == {"epochs": 3, "palbert:beta": Interval(low=0.1, high=0.5), "albert:epochs": 2}
 
 

@@ -11,7 +11,7 @@ from helpers.simulation import Simulation
 from study import launch
 from study.decisions.scheduler import specify_trial
 from study.facts.plan_file import compare_plans, format_plan, read_toml
-from study.launching import options as launch_options
+from study.launching import reading
 from study.launching.forecast import forecast_plan
 from study.plans.resolution import explain, resolve
 from study.plans.samplers import read_select_by
@@ -22,7 +22,7 @@ ONE_ARM = {"methods": ("pabee",), "tasks": ("rte",)}
 
 def plan_from(*arguments: str):
     options = launch.main.parser().options(["--method", "pabee", "--task", "rte", *arguments])
-    return launch_options.plan_from(options)[0]
+    return reading.plan_from(options)[0]
 
 
 @pytest.mark.parametrize(("text", "rule"), [("at:6", "at:6"), ("at:6.0", "at:6"), ("at:4.5", "at:4.5"), ("area",) * 2])

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from study import launch
 from study.facts.plan_file import format_plan, read_toml, require_plan
-from study.launching import options as launch_options
+from study.launching import reading
 from study.plans import profiles
 from study.plans.plan import Plan
 from trainables.configuration.schema import from_plain
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch_options.plan_from(launch.main.parser().options(arguments))
+    plan, _ = reading.plan_from(launch.main.parser().options(arguments))
     return plan
 
 
