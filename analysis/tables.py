@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables, time_tables
+from analysis.layouts import certainty_tables, checklist, compute_tables, exit_tables, paper_tables, time_tables
 from analysis.layouts.answer import answer
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.given_scores import add_given_scores
@@ -29,14 +29,14 @@ from trainables.files import atomic_files
 
 LAYOUTS = (
     certainty_tables.comparisons_table,
-    cost_tables.exits_table,
+    exit_tables.exits_table,
     time_tables.times_table,
     certainty_tables.sources_table,
     certainty_tables.verdicts_table,
     certainty_tables.winners_table,
     certainty_tables.search_repeats_table,
-    cost_tables.equal_compute_table,
-    cost_tables.compute_table,
+    compute_tables.equal_compute_table,
+    compute_tables.compute_table,
     checklist.data_table,
     certainty_tables.scores_on_test_table,
     paper_tables.published_table,

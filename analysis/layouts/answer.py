@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.layouts import notes
-from analysis.layouts.cost_tables import (
+from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
+from analysis.layouts.exit_tables import (
     GAIN_MEANS,
     NO_SETTING,
     POINTS_LOST,
@@ -20,7 +21,6 @@ from analysis.layouts.cost_tables import (
     describe_gain,
     explain_drawn_exits,
 )
-from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
 from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import POINTS, TENTHS, Entry, Line, Table

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from analysis import report
 from analysis.layouts.answer import answer, caveats, headline, summary_table
-from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import Evidence
+from analysis.layouts.exit_tables import exits_table
 from analysis.layouts.notes import full_run_notes
 from analysis.statistics.exits import read_exits, read_full_run
 from analysis.studies.load import load_study

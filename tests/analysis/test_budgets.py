@@ -9,8 +9,8 @@ import pytest
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
-from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.exit_tables import exits_table
 from analysis.layouts.rendering import render
 from analysis.statistics import exit_settings
 from analysis.statistics.budgets import MOST_LOST, evaluate_cell, evaluate_on_halves, read_saving

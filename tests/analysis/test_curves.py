@@ -12,8 +12,8 @@ from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from msgspec.structs import replace
 
-from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.exit_tables import exits_table
 from analysis.statistics.costs import flops, flops_of_exits
 from analysis.statistics.curves import Settings, make_curves, read_curves, shared_ranges
 from analysis.statistics.exit_settings import halves

@@ -11,8 +11,8 @@ from helpers.swept_studies import swept_study
 from helpers.trials import run_to_the_end, spec_of
 
 import search_spaces
-from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.exit_tables import exits_table
 from analysis.statistics import difficulty
 from analysis.statistics.difficulty import compare_difficulties
 from analysis.statistics.exit_settings import apply_setting

@@ -7,8 +7,8 @@ import pytest
 from helpers.made_studies import record, rows_in, store_predictions, write_study
 from helpers.swept_studies import swept_study
 
-from analysis.layouts.cost_tables import RULES, exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.exit_tables import RULES, exits_table
 from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.exits import Sweep, read_exits
 from analysis.statistics.gains import measure_gains

@@ -8,8 +8,8 @@ from helpers.made_studies import arm, edit_records, write_study
 from helpers.swept_studies import swept_study
 from scipy.stats import binom
 
-from analysis.layouts.cost_tables import CHOSEN_ON_DEV, SAFE, exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.exit_tables import CHOSEN_ON_DEV, SAFE, exits_table
 from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions

@@ -31,8 +31,8 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from analysis.layouts.cost_tables import RULES, exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.exit_tables import RULES, exits_table
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.pictures.picture import render_image
 from analysis.statistics.comparisons import Comparison, compare

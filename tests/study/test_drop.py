@@ -11,8 +11,8 @@ from helpers.swept_studies import SKILLS, swept_study
 
 from analysis import tables, verify
 from analysis.layouts.certainty_tables import search_repeats_table, verdicts_table
-from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.exit_tables import exits_table
 from analysis.layouts.rendering import json_text
 from analysis.pictures.study_pictures import pictures
 from analysis.studies.cells import find_repeats, make_rows

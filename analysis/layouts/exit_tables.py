@@ -1,4 +1,4 @@
-"""Tables of costs: layers and FLOPs with early exits, guarantees for exits, compute, and scores at equal compute."""
+"""Table of early exits: layers and FLOPs, gains over a coin toss, exit rules, and guarantees."""
 
 from __future__ import annotations
 
@@ -31,14 +31,11 @@ from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.exits import Guarantee, Sweep, find_rule, read_guarantees
 from analysis.statistics.gains import Gain, can_measure, measure_gains
 from analysis.statistics.samples import Place
-from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
 from analysis.studies.stored_predictions import read_cell_predictions
-from study.facts.record import format_counts
 from study.terminal.text import joined
 from trainables.data.tasks import TASKS
 from trainables.models.safe_exits import CONFIDENCE
 
-FEWEST_COMPLETED = 10  # completed search trials of an arm; with fewer, the expected best score is noise
 SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
 NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of the layers
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
@@ -49,8 +46,6 @@ GAIN_MEANS = (
     "the mean score minus that of a coin toss between two fixed layers of the same models, for equal mean layers; only "
     "an interval above 0 shows exits that beat the coin."
 )
-
-
 CHOSEN_ON_DEV = "each model's epoch was chosen on the same dev set, so slightly more examples may be lost on new data"
 SHOWN = "at_50"  # the share of the layers at which the table shows exit rules
 RULES = "Exit rules on the same models, each at the setting nearest to half of the layers"
@@ -58,7 +53,6 @@ SAFE = (
     "Exits shown to lose at most a share of the last layer's right answers, each with "
     f"{100 * CONFIDENCE:.0f} % confidence by itself"
 )
-
 EXITS = {  # columns
     "mean_layers": "layers",
     "gain": "gain",
@@ -400,83 +394,3 @@ def _list_guarantees(found: Mapping[Place, Sequence[Guarantee]]) -> list[dict[st
         for (row, task), guarantees in found.items()
         for own in guarantees
     ]
-
-
-def compute_table(evidence: Evidence) -> Table:
-    """Tabulate the compute that the trials of each method used."""
-    ledger = costs.row_ledger(evidence.rows)
-    unit = costs.choose_unit(entry.total for entry in ledger)
-    shared = any(entry.pretrained for entry in ledger)
-    caption = "The table has the time of all trials, including stopped and failed trials."
-    caption += " The cost of pretraining is divided equally among the arms." * shared
-    columns = ["search", "confirm", *["pretraining"] * shared, "together", "trials"]
-    return make_table(
-        evidence,
-        "compute",
-        title="Compute of each method",
-        columns={name: name for name in columns},
-        lines=[Line(entry.row, _describe_compute(entry, unit)) for entry in ledger],
-        caption=caption,
-        unit="",
-        notes=costs.warn_of_unlike_compute(ledger),
-    )
-
-
-def _describe_compute(entry: costs.Entry, unit: costs.TimeUnit) -> dict[str, Entry]:
-    """Return the row's entries in table `compute`. The JSON file has the exact seconds."""
-
-    def describe(spent: costs.Compute) -> Entry:
-        seconds = {f"_{name}": number for name, number in vars(spent).items()}
-        return replace(Entry.from_text(spent.describe(unit)), values=seconds)
-
-    return {
-        "search": describe(entry.search),
-        "confirm": describe(entry.confirm),
-        "pretraining": describe(entry.pretraining),
-        "together": describe(entry.total),
-        "trials": Entry.from_text(format_counts(entry.trials)),
-    }
-
-
-def equal_compute_table(evidence: Evidence) -> Table | None:
-    """Tabulate the expected best score of each search within the cost of the task's cheapest search.
-
-    Return None if no task was searched by two rows, or if an arm completed fewer than `FEWEST_COMPLETED` search trials.
-    """
-    completed = [len(completed_scores(cell.arm_records)) for _, cell in evidence.cells]
-    if min(completed, default=0) < FEWEST_COMPLETED:
-        return None
-    budgets_by_unit = {unit: {budget.task: budget for budget in at_equal_budget(evidence.rows, unit)} for unit in UNITS}
-    if not budgets_by_unit["trials"]:
-        return None
-
-    epochs = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in budgets_by_unit["epochs"].items()]
-    pretrained = any(entry.pretrained for entry in costs.row_ledger(evidence.rows))
-    return make_table(
-        evidence,
-        "equal_compute",
-        title="Search scores at equal compute{data}",
-        first_column="arm",
-        columns={f"equal_{unit}": f"equal {unit}" for unit in UNITS},
-        lines=[
-            Line(
-                f"{row}/{task}",
-                {
-                    f"equal_{unit}": POINTS.entry(budgets[task].scores.get(row))
-                    for unit, budgets in budgets_by_unit.items()
-                    if task in budgets
-                },
-            )
-            for row, task in evidence.cells_by_place
-        ],
-        caption=(
-            "Each entry is the expected best selection score of a search, in points, within the budget of the task's "
-            "cheapest search. This estimate (arXiv:1909.03004) is biased downwards near the end of a budget. Stopped "
-            "and failed trials count as cost. Seconds are GPU seconds if all searches used GPUs, and otherwise "
-            "wall-clock seconds."
-        ),
-        notes=[
-            f"budgets in epochs: {', '.join(epochs)}",
-            *["budgets cover the searches only, not the pretraining"] * pretrained,
-        ],
-    )
