@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from typing import Annotated
 
-from analysis.layouts.notes import collect_provenance, describe_pretraining
+from analysis.layouts.protocol_notes import collect_provenance, describe_pretraining
 from analysis.layouts.table import POINTS
 from analysis.studies.cells import Cell, read_cell
 from analysis.studies.load import Study, load_study

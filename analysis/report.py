@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from markupsafe import Markup
 
-from analysis.layouts import notes
+from analysis.layouts import comparison_notes, model_notes, protocol_notes, search_notes
 from analysis.layouts.answer import caveats, headline, summary_table, warn_of_weak_models
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.exit_texts import read_exit_texts
@@ -123,12 +123,12 @@ def report_page(
     links = {(label, cell.task): f"#table-runs-{label}" for label, cell in evidence.cells if cell.records}
     signs = {label: f"m{COLOURS.index(style.colour)}" for label, style in choose_styles(evidence.rows).items()}
     told = {  # at the top of the page
-        *notes.weak_model_notes(evidence.weak_models),
+        *model_notes.weak_model_notes(evidence.weak_models),
         *evidence.limits,
-        *notes.comparison_notes(evidence.comparisons),
+        *comparison_notes.power_notes(evidence.comparisons),
         *warn_of_unlike_compute(row_ledger(evidence.rows)),
     }
-    seeds = notes.describe_seeds(evidence.studies, evidence.rows)
+    seeds = protocol_notes.describe_seeds(evidence.studies, evidence.rows)
     parts = {
         f"table-{table.name}": Part(
             _without_seeds(table.title, seeds),
@@ -158,7 +158,7 @@ def report_page(
         colours=list(name_colours()),
         dark=DARK,
         shapes=SHAPES,
-        is_limited=bool(notes.seed_notes(evidence.rows) or notes.list_other_data(evidence.rows)),
+        is_limited=bool(search_notes.seed_notes(evidence.rows) or protocol_notes.list_other_data(evidence.rows)),
         departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
         registration=registration(study),
         texts=texts,
@@ -238,7 +238,7 @@ def departure_tables(studies: list[Study]) -> list[Table]:
     Each line of a table shows the paper's version beside ours.
     """
     tables = []
-    for who, lines in notes.collect_departures(studies).items():
+    for who, lines in protocol_notes.collect_departures(studies).items():
         named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]
         table = text_table(
             f"departures-{who}",
@@ -312,7 +312,7 @@ def _provenance(study: Study) -> dict[str, str]:
         "confirm seeds": ", ".join(map(str, study.seeds)),
         "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.plan.arms})),
         "command line": study.file.command,
-        **notes.collect_provenance(records),
+        **protocol_notes.collect_provenance(records),
         "ran": f"{min(one.started for one in records)} to {max(one.ended for one in records)}" if records else "",
         "journal, SHA-256": study.journal.describe(),
     }

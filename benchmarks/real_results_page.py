@@ -26,8 +26,9 @@ import numpy as np
 from msgspec import UNSET
 
 from analysis.layouts.answer import summary_table
+from analysis.layouts.comparison_notes import format_detectable
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.notes import constant_notes, format_detectable
+from analysis.layouts.model_notes import constant_notes
 from analysis.layouts.published_numbers import read_published_rows
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.layouts.table import DIFFERENCE, POINTS, Style

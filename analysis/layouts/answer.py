@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.layouts import notes
+from analysis.layouts import comparison_notes, model_notes, protocol_notes
 from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_table
 from analysis.layouts.exit_tables import (
     GAIN_MEANS,
@@ -61,7 +61,7 @@ def answer(evidence: Evidence) -> str:
 
 def warn_of_weak_models(evidence: Evidence) -> list[str]:
     """List in sentences the cells whose models score below plain models even with all layers."""
-    return [_as_sentence(note) for note in notes.weak_model_notes(evidence.weak_models)]
+    return [_as_sentence(note) for note in model_notes.weak_model_notes(evidence.weak_models)]
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def headline(evidence: Evidence) -> str:
     if len(rows) == 1:
         return f"The only method is {rows[0]}, so there is nothing to compare it with."
     if baseline is None:
-        return f"No method is tested: {notes.why_no_baseline(evidence.rows)}."
+        return f"No method is tested: {comparison_notes.why_no_baseline(evidence.rows)}."
     tests = _list_tests(evidence)
     if not tests:
         needed = "two comparable rows that have predictions of at least two seeds each"
@@ -177,7 +177,7 @@ def headline(evidence: Evidence) -> str:
         ]
         parts += [f"{word} than {baseline} ({arrow}): {'; '.join(marked)}."] * bool(marked)
     where = "the one comparison" if len(tests) == 1 else f"any of {len(tests)} comparisons"
-    power = "".join(notes.comparison_notes(tests))
+    power = "".join(comparison_notes.power_notes(tests))
     parts += [f"Where no difference was found: {power}."] * bool(parts and power)
     words = " ".join(parts) or f"No difference from {baseline} was found in {where}{f'; {power}' * bool(power)}."
     if not evidence.comparisons_of_methods:
@@ -199,11 +199,11 @@ def caveats(evidence: Evidence) -> list[Caveat]:
         needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
         text = f"Not tested against {evidence.baseline}, because {needed} are missing: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
-    if not evidence.on_mini and (titles := notes.list_other_data(evidence.rows)):
+    if not evidence.on_mini and (titles := protocol_notes.list_other_data(evidence.rows)):
         lines.append(Caveat(f"The data of these tasks are not the official GLUE: {', '.join(titles)}.", "table-dev"))
     warnings = warn_of_unlike_compute(row_ledger(evidence.rows))
     lines += [Caveat(_as_sentence(warning), "compute") for warning in warnings]
-    if number := sum(map(len, notes.collect_departures(evidence.studies).values())):
+    if number := sum(map(len, protocol_notes.collect_departures(evidence.studies).values())):
         lines.append(
             Caveat(f"The study has {counted(number, 'departure')} from the papers and their code.", "departures")
         )

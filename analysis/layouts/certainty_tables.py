@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from analysis.layouts.comparison_notes import look_notes, style_of_detectable
 from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, format_test, make_table
-from analysis.layouts.notes import look_notes, style_of_detectable
 from analysis.layouts.paper_tables import pairs_with_published
 from analysis.layouts.published_numbers import (
     PAPER_METRICS,

@@ -14,13 +14,8 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from analysis.layouts.evidence import Evidence, add_provenance, make_table
-from analysis.layouts.notes import (
-    collect_provenance,
-    first_from_notes,
-    format_unequal_counts,
-    list_repeated_texts,
-    seed_notes,
-)
+from analysis.layouts.protocol_notes import collect_provenance, list_repeated_texts
+from analysis.layouts.search_notes import first_from_notes, format_unequal_counts, seed_notes
 from analysis.layouts.table import Entry, Line, Table, text_table
 from analysis.statistics.costs import SECONDS, median_over_seeds, row_ledger, sum_compute
 from analysis.studies.cells import Cell, find_repeats

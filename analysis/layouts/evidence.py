@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.layouts import notes
+from analysis.layouts import comparison_notes, model_notes, protocol_notes, search_notes
 from analysis.layouts.table import ESTIMATE, POINTS, POINTS_RANGE, Entry, Line, Table
 from analysis.statistics.budgets import Saving, evaluate_cell, read_saving
 from analysis.statistics.comparisons import (
@@ -340,20 +340,20 @@ class Evidence:
     def limits(self) -> list[str]:
         """Notes on the limits of the scores, such as rows that are not tested against each other.
 
-        `notes.weak_model_notes` lists the weak models.
+        `model_notes.weak_model_notes` lists the weak models.
         """
         return [
-            *notes.repeated_text_notes(cell for _, cell in self.cells),
-            *notes.first_search_notes(cell for _, cell in self.cells),
-            *notes.untestable_pair_notes(self.rows),
-            *notes.look_notes(self.rows),
-            *notes.collapsed_notes(self.samples),
-            *notes.constant_notes(self.not_above_constant, self.nothing_found),
-            *notes.full_run_notes(self.full_runs),
-            *notes.unequal_search_notes(self.rows),
-            *notes.shared_start_notes(self.rows),
-            *notes.edge_notes(self.rows),
-            *notes.dropped_notes(self.rows),
+            *protocol_notes.repeated_text_notes(cell for _, cell in self.cells),
+            *search_notes.first_search_notes(cell for _, cell in self.cells),
+            *comparison_notes.untestable_pair_notes(self.rows),
+            *comparison_notes.look_notes(self.rows),
+            *model_notes.collapsed_notes(self.samples),
+            *model_notes.constant_notes(self.not_above_constant, self.nothing_found),
+            *model_notes.full_run_notes(self.full_runs),
+            *search_notes.unequal_search_notes(self.rows),
+            *search_notes.shared_start_notes(self.rows),
+            *search_notes.edge_notes(self.rows),
+            *search_notes.dropped_notes(self.rows),
         ]
 
     def mark(self, place: Place) -> str:
@@ -400,17 +400,17 @@ def add_provenance(evidence: Evidence, table: Table) -> Table:
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
-    seeds = notes.describe_seeds(evidence.studies, evidence.rows)
+    seeds = protocol_notes.describe_seeds(evidence.studies, evidence.rows)
     title = table.title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
     named = list(zip(name_studies(evidence.studies), evidence.studies, strict=True))
-    pretrained = {name: made for name, study in named if (made := notes.pretraining_facts(study)) is not None}
+    pretrained = {name: made for name, study in named if (made := protocol_notes.pretraining_facts(study)) is not None}
     first = evidence.studies[0]
     sidecar: dict[str, Any] = {
         "protocol": {first.protocol_hash: to_plain(first.protocol)},
         "studies": [
             {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines} for name, study in named
         ],
-        "incomplete": notes.seed_notes(evidence.rows),
+        "incomplete": search_notes.seed_notes(evidence.rows),
         "cells": [{"row": label} | _identify_cell(cell) for label, cell in evidence.cells],
         **({"pretraining": pretrained} if pretrained else {}),
     }

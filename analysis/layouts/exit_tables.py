@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.layouts.evidence import Evidence, format_test, make_table
-from analysis.layouts.notes import difficulty_notes, draws_exits
+from analysis.layouts.model_notes import difficulty_notes, draws_exits
 from analysis.layouts.table import (
     DIFFERENCE,
     ESTIMATE,

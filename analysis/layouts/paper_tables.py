@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.layouts import notes
+from analysis.layouts import comparison_notes, model_notes, protocol_notes, search_notes
 from analysis.layouts.evidence import (
     PAPER_TASKS,
     Evidence,
@@ -80,10 +80,10 @@ def dev_table(evidence: Evidence) -> Table:
         "Scores are in points (100 x score).",
         *explain_means(evidence),
         *of_macro * any(row.cells.keys() >= {*PAPER_TASKS} for row in rows),
-        notes.explain_marks(rows, compared),
-        notes.describe_protocol(evidence.studies, rows),
-        *notes.describe_pretraining(evidence.studies),
-        *notes.describe_pooling(evidence.studies),
+        comparison_notes.explain_marks(rows, compared),
+        protocol_notes.describe_protocol(evidence.studies, rows),
+        *protocol_notes.describe_pretraining(evidence.studies),
+        *protocol_notes.describe_pooling(evidence.studies),
     ]
 
     def describe(row: Row) -> dict[str, Entry]:
@@ -109,18 +109,18 @@ def dev_table(evidence: Evidence) -> Table:
         caption=" ".join(caption),
         notes=[
             *verdict_notes(placed.pairs),
-            *notes.seed_notes(rows),
-            *notes.own_task_notes(evidence.studies),
-            *notes.weak_model_notes(evidence.weak_models),
+            *search_notes.seed_notes(rows),
+            *protocol_notes.own_task_notes(evidence.studies),
+            *model_notes.weak_model_notes(evidence.weak_models),
             *evidence.limits,
-            *notes.sign_notes(rows, compared),
-            *notes.comparison_notes(compared),
-            *notes.sampled_exit_notes(rows),
+            *comparison_notes.sign_notes(rows, compared),
+            *comparison_notes.power_notes(compared),
+            *model_notes.sampled_exit_notes(rows),
             *warn_of_unlike_compute(row_ledger(rows)),
-            *notes.study_notes(evidence.studies, rows),
+            *protocol_notes.study_notes(evidence.studies, rows),
             *(
                 f"departures, {name}: {'; '.join(map(str, lines))}"
-                for name, lines in notes.collect_departures(evidence.studies).items()
+                for name, lines in protocol_notes.collect_departures(evidence.studies).items()
             ),
             *placed.notes,
         ],

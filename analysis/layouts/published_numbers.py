@@ -25,7 +25,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET
 
-from analysis.layouts import notes
+from analysis.layouts import protocol_notes
 from analysis.layouts.table import (
     DEVIATION,
     HUNDREDTHS,
@@ -254,7 +254,7 @@ def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, m
     if cell.arm.pretraining is not UNSET:
         return f"on the authors' backbone; here pretrained by study.pretrain {cell.arm.pretraining.objective}"
     if cell.arm.whole_backbone != other.backbone:
-        return f"on another backbone than {notes.name_backbone(cell.arm.backbone)}"
+        return f"on another backbone than {protocol_notes.name_backbone(cell.arm.backbone)}"
     if number.metric not in (metric, NOT_STATED):
         return f"as {number.metric}; here {metric}"
     depths = {record.num_layers for record in cell.records} - {other.layers}

@@ -17,7 +17,7 @@ from analysis import report
 from analysis.layouts.answer import answer, caveats, headline, summary_table
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.exit_tables import exits_table
-from analysis.layouts.notes import full_run_notes
+from analysis.layouts.model_notes import full_run_notes
 from analysis.statistics.exits import read_exits, read_full_run
 from analysis.studies.load import load_study
 from study.facts.study_folder import predictions_file

@@ -24,7 +24,8 @@ from msgspec.structs import replace as structs_replace
 from scipy import stats
 
 from analysis.layouts.certainty_tables import tabulate_comparisons
-from analysis.layouts.notes import comparison_notes, explain_marks, format_detectable, sampled_exit_notes
+from analysis.layouts.comparison_notes import explain_marks, format_detectable, power_notes
+from analysis.layouts.model_notes import sampled_exit_notes
 from analysis.layouts.paper_tables import ON_THESE_ROWS
 from analysis.statistics.comparisons import (
     Comparison,
@@ -127,7 +128,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
 
 
 def test_detectable_difference_is_one_number_in_points(comparisons):
-    (note,) = comparison_notes(comparisons)
+    (note,) = power_notes(comparisons)
     assert re.fullmatch(r"a difference of about \d+\.\d points .* 80 % power", note)
     missed = {one.task for one in comparisons if one.family == "baseline" and not one.holds}
     assert {task for task in ("rte", "cola", "stsb") if TASKS[task].title in note} == missed
@@ -319,12 +320,12 @@ def test_the_note_is_about_tasks_on_which_nothing_was_found():
             ("mrpc", alike, 1.0, 0.507),
         ]
     )
-    assert comparison_notes([unknown, found]) == []
+    assert power_notes([unknown, found]) == []
     some = "a difference of about 1.3 points on SST-2 would have been found with 80 % power"
     nothing = "nothing could have been found with this data"
-    assert comparison_notes([unknown, found, small]) == [some]
-    assert comparison_notes([large]) == [nothing]
-    assert comparison_notes([small, large]) == [f"{some}; {nothing} on MRPC"]
+    assert power_notes([unknown, found, small]) == [some]
+    assert power_notes([large]) == [nothing]
+    assert power_notes([small, large]) == [f"{some}; {nothing} on MRPC"]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +348,7 @@ def test_two_seeds_do_not_say_what_would_have_been_found(seeds, is_known):
     compared = compare(samples, "albert")
     means = over_tasks(compared).values()
     assert [one.missed_difference is not None for one in (*compared, *means)] == [is_known] * 4
-    assert bool(comparison_notes(compared)) == is_known
+    assert bool(power_notes(compared)) == is_known
     texts = [line.entries.get("detectable_difference") for line in tabulate_comparisons(compared, "albert").lines]
     assert [text is not None for text in texts] == [is_known] * 4
 

@@ -4,7 +4,7 @@ import pytest
 from helpers.launched_studies import launch, mini_plan
 from helpers.made_studies import write_study
 
-from analysis.layouts.notes import seed_notes
+from analysis.layouts.search_notes import seed_notes
 from analysis.studies.cells import make_rows
 from analysis.studies.load import load_study
 from analysis.tables import write_tables

@@ -15,7 +15,7 @@ from helpers.swept_studies import swept_study
 from analysis.layouts.answer import answer, warn_of_weak_models
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.exit_tables import exits_table
-from analysis.layouts.notes import collapsed_notes
+from analysis.layouts.model_notes import collapsed_notes
 from analysis.statistics.exit_settings import ExitSetting, apply_setting, halves
 from analysis.statistics.gains import can_measure, measure_gains, read_gain, score_coins
 from analysis.statistics.samples import resample

@@ -9,7 +9,7 @@ from helpers.made_studies import CONFIG, arm, read_table, record, write_plan_of,
 from helpers.messages import says
 from msgspec.structs import replace
 
-from analysis.layouts.notes import shared_start_notes
+from analysis.layouts.search_notes import shared_start_notes
 from analysis.studies.cells import make_rows
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTablesError, write_tables

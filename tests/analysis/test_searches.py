@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.made_studies import arm, record, rows_in, write_study
 
-from analysis.layouts.notes import edge_notes
+from analysis.layouts.search_notes import edge_notes
 from analysis.statistics.searches import (
     at_equal_budget,
     expected_best,

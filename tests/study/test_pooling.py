@@ -14,7 +14,7 @@ from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
 
-from analysis.layouts.notes import describe_pooling
+from analysis.layouts.protocol_notes import describe_pooling
 from analysis.studies.load import load_study
 from study import check_method, console, export, launch, predict
 from study.facts.plan_file import compare_plans, require_plan

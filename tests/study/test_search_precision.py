@@ -16,7 +16,7 @@ from optuna.distributions import CategoricalDistribution
 
 import search_spaces.albert
 from analysis.layouts.evidence import gather
-from analysis.layouts.notes import describe_protocol
+from analysis.layouts.protocol_notes import describe_protocol
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
