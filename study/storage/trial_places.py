@@ -412,10 +412,14 @@ def explain_missing_model(record: Record, folder: Path) -> str:
     address = find_model_address(record.model, folder=folder, key=record.key)
     with one_line_errors(f"{address} cannot be read"):
         if exists(join(address, DESCRIPTION)):
-            return "only its description is left, as after study.drop --models; restore its folder from a copy"
+            return "only the description is left, as after study.drop --models; restore the folder from a copy"
     if original := _find_other_study(record.model, folder):
         copied = f"{folder} is a copy without this model, and the models in {original} are not used"
         return f"{copied}, because they may have changed; copy {original / 'trials'} to {folder} too"
+    own = folder / "trials" / record.key / Path(record.model).name
+    is_elsewhere = not is_uri(address) and os.path.realpath(address) != os.path.realpath(own)
+    if is_elsewhere and len(Path(address).parts) > 3:
+        return f"it is not in {own.parent} either; restore {folder / 'trials'} from a copy of the study"
     return ""
 
 

@@ -110,6 +110,15 @@ def test_moved_study_uses_its_models(original, rows, tmp_path, capsys):
     assert answers(original.rename(tmp_path / "moved"), rows, capsys) == before
 
 
+def test_moved_study_without_models_names_both_places(original, rows, tmp_path, capsys):
+    old, moved = place_in(original), original.rename(tmp_path / "moved")
+    shutil.rmtree(moved / "trials")
+    assert refusal(predict.main, moved, rows, capsys=capsys).endswith(
+        f"no longer exists: {old}; it is not in {moved}/trials/{old.parent.name} either; restore {moved}/trials from a "
+        "copy of the study"
+    )
+
+
 def test_launch_names_a_missing_model_from_which_trials_start(tmp_path, capsys):
     plan = mini_plan(methods=("albert",), tasks=("rte", "mrpc"))
     original = launched_study(tmp_path / "original", plan)

@@ -205,7 +205,7 @@ def test_commands_name_dropped_models(folder, tmp_path, command):
     line = [sys.executable, "-m", f"study.{command}", str(folder), *arguments.get(command, [])]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 2 and done.stdout == ""
-    assert "only its description is left, as after study.drop --models; restore its folder from a copy" in done.stderr
+    assert "only the description is left, as after study.drop --models; restore the folder from a copy" in done.stderr
 
 
 def test_models_from_which_others_start_are_kept(tmp_path, capsys):
