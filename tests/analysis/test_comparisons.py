@@ -97,6 +97,7 @@ def test_no_baseline_in_plan_means_no_marks(tmp_path):
     assert "↑ |" not in text and "↓ |" not in text
 
 
+@pytest.mark.slow
 def test_what_a_mark_means_stands_only_where_there_is_one(tmp_path):
     captions = {}
     for name, accuracy in {"marked": 0.8, "equal": 0.6}.items():

@@ -233,6 +233,7 @@ def test_layers_are_chosen_on_the_other_half():
     assert score_coins(stored, np.full((1, 2), 2.0)).tolist() == [[0.0, 0.0]]
 
 
+@pytest.mark.slow
 def test_gain_is_table_score_minus_coin(tmp_path):
     evidence = gather([load_study(swept_study(tmp_path / "s", ["albert", "palbert", "pondernet"], ["rte", "stsb"]))])
     assert set(evidence.gains) == {(method, task) for method in ("palbert", "pondernet") for task in ("rte", "stsb")}

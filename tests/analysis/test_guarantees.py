@@ -26,6 +26,7 @@ def safe_lines(table: Table) -> list[Line]:
     return next(block.lines for block in table.blocks if block.title == SAFE)
 
 
+@pytest.mark.slow
 def test_classifiers_with_exit_settings_have_a_guarantee_for_each_rule(evidence):
     table = exits_table(evidence)
     places = [tuple(own[name] for name in ("row", "task", "rule")) for own in table.sidecar["guarantees"]]

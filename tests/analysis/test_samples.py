@@ -45,6 +45,7 @@ def test_one_answer_for_all_scores_what_its_best_class_does(task, labels, expect
     assert found == (expected and pytest.approx(expected))
 
 
+@pytest.mark.slow
 def test_a_table_names_the_cells_that_read_nothing(tmp_path):
     study = predicted_study(tmp_path, {"albert": 0.8, "palbert": 0.3}, ["rte", "mrpc", "stsb"])
     found = gather([load_study(study)]).not_above_constant

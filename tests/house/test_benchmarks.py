@@ -149,6 +149,7 @@ def test_costs_above_their_bars_are_named():
     assert len(exit_costs.missed_costs(rows)) == 4
 
 
+@pytest.mark.slow
 def test_costs_are_measured_where_every_layer_decides_and_nobody_leaves(monkeypatch):
     monkeypatch.setattr(exit_costs, "NUM_BATCHES", {2: 1})
     row = exit_costs.measure_costs("mean", 2, 1, lambda run: run() or 2.0)  # each arm checks that nobody leaves

@@ -51,6 +51,7 @@ def test_numbers_are_those_of_the_study_after_kills_and_retries(tmp_path):
     assert [trial.state.name for trial in trials].count("FAIL") == 0  # the first one ran again
 
 
+@pytest.mark.slow
 def test_records_file_has_every_record_of_the_fold(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
     rebuild.write_files(folder, compute_progress(mini_plan(), read_facts(folder)))

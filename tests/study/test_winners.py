@@ -41,6 +41,7 @@ def test_json_has_the_winner_of_the_search_in_full(folder, capsys):
         assert said["median"] == arm.median and len(said["scores"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

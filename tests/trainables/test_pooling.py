@@ -133,6 +133,7 @@ def test_token_derived_positions_allow_left_padding(packing):
     torch.testing.assert_close(model.all_exits(left).logits, model.all_exits(right).logits, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @each_family
 @pytest.mark.parametrize("pooling", ["first", "mean", "fresh"])
 def test_a_batch_equals_its_examples_one_by_one(family, pooling, packing):
@@ -255,6 +256,7 @@ def cache(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["pabee", "albert"])
 @pytest.mark.parametrize("pooling", ["first", "mean", "fresh"])
 def test_a_saved_trial_resumes_and_its_export_answers_equally(method, pooling, cache, tmp_path):

@@ -126,6 +126,7 @@ def test_numpy_and_single_examples_equal_a_batch_of_torch(num_labels):
             torch.testing.assert_close(alone.logits[0], result.logits[row])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst2", "mnli", "stsb"])
 @pytest.mark.parametrize("method", ["pabee", "palbert"])
 def test_inference_that_drops_finished_examples_equals_the_rule_on_all_layers(method, task):
