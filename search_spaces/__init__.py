@@ -1,24 +1,27 @@
 """The search space of each method: one file per method, data only.
 
 A file may define variants of its method: `VARIANTS` maps a variant's name to the fields that the variant fixes.
-`palbert:a` is the variant `a` of PALBERT; it is searched and reported separately from PALBERT. Importing this package
-is fast, because only the methods' files import Optuna.
+`palbert:a` is the variant `a` of PALBERT; it is searched and reported separately from PALBERT. Each value of a
+field is a variant, too, such as `palbert:beta=0.1`; --vary names several of them. Importing this package is fast,
+because only the methods' files import Optuna.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from msgspec import UNSET
 
-from trainables import VARIANT
+from trainables import VALUE, VARIANT
 from trainables import list_methods as list_methods
+from trainables import load as load_method
 from trainables.configuration.ranges import Choices, Interval
-from trainables.configuration.schema import Configuration, Value, from_json
+from trainables.configuration.schema import Configuration, Value, from_json, from_plain, read_value
 from trainables.configuration.spelling import resolve_name, unknown_name_error
 from trainables.files import method_files
 from trainables.files.method_files import MethodFile
@@ -66,7 +69,7 @@ def variants(method: str) -> list[str]:
 
 
 def resolve_method(name: str) -> str:
-    """Resolve a user's spelling of a method or variant: `PALBERT:A` gives `palbert:a`.
+    """Resolve a user's spelling of a method or variant: `PALBERT:A` gives `palbert:a`, `q=.5` gives `q=0.5`.
 
     Raises:
         ValueError: if the name is unknown; the message suggests the nearest one.
@@ -74,8 +77,33 @@ def resolve_method(name: str) -> str:
     base, colon, key = name.partition(VARIANT)
     method_files.check_both_files(base)
     method = resolve_name(base, list_methods(), what="method")
+    if VALUE in key:
+        ((field, value),) = read_value_variant(method, key).items()
+        return name_value_variant(method, field, value)
     variant = f"{method}{colon}{key}"
     return resolve_name(variant, variants(method), what=f"variant of {method}") if colon else method
+
+
+def name_value_variant(method: str, field: str, value: Value) -> str:
+    """Name the variant of a method that fixes one field: `palbert:beta=0.1`."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"{method}{VARIANT}{field}{VALUE}{text}"
+
+
+def read_value_variant(method: str, key: str) -> dict[str, Value]:
+    """Read the field and value of a variant such as `beta=0.1`, with the type of the field.
+
+    Raises:
+        ValueError: if the method has no such field, or the field cannot have the value.
+    """
+    field, _, text = key.partition(VALUE)
+    kinds = get_type_hints(load_method(method).Config, include_extras=True)
+    if field not in kinds:
+        raise unknown_name_error(f"field of {method}", field, sorted(kinds))
+    value = read_value(text)
+    if isinstance(value, str) and not re.fullmatch(r"[\w.-]+", value):
+        raise ValueError(f"{method}:{field} is {text!r}; allowed in a name: letters, digits, dots, _ and -")
+    return {field: from_plain(kinds[field], value, where=f"{method}:{field}")}
 
 
 def load(method: str) -> SearchSpace:
@@ -88,6 +116,7 @@ def load(method: str) -> SearchSpace:
         raise unknown_name_error("method", method, list_methods())
     base, _, variant = method.partition(VARIANT)
     module = _load_module(base)
+    fixed = module.VARIANTS[variant] if variant and VALUE not in variant else {}
     content = {name.lower(): getattr(module, name) for name in (*NEEDED, *_OPTIONAL) if hasattr(module, name)}
     content |= {"space": read_space(module, "SPACE"), "mini_space": read_space(module, "MINI_SPACE")}
     post_hoc = {field: _read_menu(values) for field, values in content.get("post_hoc", {}).items()}
@@ -99,7 +128,7 @@ def load(method: str) -> SearchSpace:
     return SearchSpace(
         method=method,
         file=method_files.locate_files(base)[1].path,
-        variant=module.VARIANTS[variant] if variant else {},
+        variant=read_value_variant(base, variant) if VALUE in variant else fixed,
         defaults=defaults,
         **content | ({"published": {}} if variant else {}),
     )

@@ -13,7 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +65,7 @@ from study.launching.options import (
     default_driver,
     keep_execution,
     list_execution_options,
+    split_command,
     suggest_launch_option,
 )
 from study.launching.power import predict_power
@@ -112,11 +114,38 @@ def run(options: LaunchOptions) -> int:
     study = resolve_study(options)
     if options.dry_run:
         return dry_run(study, options)
-    with lasting_outputs():
+    with lasting_outputs(), _running_then(study.folder, options):
         try:
             return run_study(study, options)
         except DiskFull as full:
             raise DiskFull(full.place, f"; {_describe_need(full, study, options)}free some space first") from None
+
+
+@contextmanager
+def _running_then(folder: Path, options: LaunchOptions) -> Iterator[None]:
+    """Run the command of --then once after the launch, however it ends, unless it was refused.
+
+    The command finds the study's folder and the launch's status in its environment.
+    """
+    if options.then is None:
+        yield
+        return
+    number = read_facts(folder).launch_number
+    is_ended = False
+    try:
+        yield
+        is_ended = True
+    finally:
+        facts = read_facts(folder)
+        last = facts.last_launch
+        if last is not None and (is_ended or facts.launch_number > number):
+            status = last.ended.status if last.ended else "interrupted"
+            places = {"STUDY_FOLDER": str(folder.resolve()), "STUDY_STATUS": status}
+            failed = len(compute_progress(last.began.plan, facts).failures)
+            environment = {**os.environ, **places, "STUDY_FAILED_TRIALS": str(failed)}
+            code = subprocess.run(split_command(options.then), env=environment, check=False).returncode
+            if code:
+                print_lines([f"--then {options.then} ended with status {code}"], sys.stderr)
 
 
 def _describe_need(full: DiskFull, study: PlannedStudy, options: LaunchOptions) -> str:
@@ -169,6 +198,8 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     notes = list_plan_notes(study, options, history, launched=find_launched_arms(study, options))
     if options.max_minutes is not None:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
+    if options.then is not None:
+        notes.append(f"when the launch has ended, it runs {options.then}")
     if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
         notes.append(f"the other methods are tested against the baseline {resolved.asked.baseline}")
     caveat = ["the tasks are generated (mini-GLUE), so the scores are not comparable with GLUE scores"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainables.configuration.schema import Configuration
 
 VARIANT = ":"  # separates a method's name from its variant's
+VALUE = "="  # separates a field from its value in the name of a variant
 
 
 class Departure(NamedTuple):
@@ -38,6 +39,11 @@ class Departure(NamedTuple):
 def base_method(method: str) -> str:
     """Remove the variant from a method's name: `palbert:a` becomes `palbert`."""
     return method.partition(VARIANT)[0]
+
+
+def is_value_variant(method: str) -> bool:
+    """Check if a method's name is that of a variant which fixes one field, such as `palbert:beta=0.1`."""
+    return VALUE in method.partition(VARIANT)[2]
 
 
 def build_module_name(method: str) -> str:

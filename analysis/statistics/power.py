@@ -12,7 +12,7 @@ import csv
 import math
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, combinations_with_replacement
 from pathlib import Path
@@ -26,6 +26,7 @@ from analysis.statistics.samples import Scored, draw_samples
 from analysis.statistics.uncertainty import Variance
 from analysis.studies.cells import make_rows
 from analysis.studies.load import load_study
+from study.facts.plan_file import FILE as PLAN
 from study.plans.resolved_plan import ResolvedPlan
 from study.terminal.text import counted, joined, wrap_line
 from trainables.configuration.schema import Typed, from_json
@@ -182,36 +183,50 @@ def count_comparisons(plan: ResolvedPlan) -> int:
     )
 
 
-def describe_power(request: Request) -> Iterator[str]:
-    """Describe by task which difference the study will find four times in five, and the seeds for others."""
-    plan, tasks = request.plan, request.plan.asked.tasks
+def describe_power(request: Request) -> list[str]:
+    """Describe by task which difference the study will find four times in five, and the seeds for other differences."""
+    plan, folder = request.plan, Path(request.folder)
     number = max(1, count_comparisons(plan))
-    own = measure_own(Path(request.folder), tasks) if (Path(request.folder) / "plan.json").exists() else {}
-    for task in (plan.own_task(name) or TASKS[name] for name in tasks):
-        assumed, rows = request.assumed.get(task.name), request.rows[task.name]
-        spread = choose_spread(task, rows=rows, assumed=assumed, own=own.get(task.name))
-        if spread is None:
-            yield f"power on {task.title}: unknown, because no kept study has {joined(task.metrics)}"
-            continue
-        yield from _describe(spread, task, plan.asked.seeds, number)
+    own = measure_own(folder, plan.asked.tasks) if (folder / PLAN).exists() else {}
+    tasks = [plan.own_task(name) or TASKS[name] for name in plan.asked.tasks]
+    spreads = {
+        task.title: choose_spread(
+            task, rows=request.rows[task.name], assumed=request.assumed.get(task.name), own=own.get(task.name)
+        )
+        for task in tasks
+    }
+    known = {title: spread for title, spread in spreads.items() if spread is not None}
+    unknown = [
+        f"power on {task.title} is unknown: no kept study has {joined(task.metrics)}"
+        for task in tasks
+        if task.title not in known
+    ]
+    return [*(_format_table(known, plan.asked.seeds, number) if known else []), *unknown]
 
 
-def _describe(spread: Spread, task: Task, seeds: int, number: int) -> Iterator[str]:
-    found = {each: 100 * spread.predict(each, comparisons=number) for each in (seeds, MORE_SEEDS) if each > 1}
-    texts = [f"{counted(each, 'seed')} find about {points:.1f} points" for each, points in found.items()]
-    needed = {target: spread.find_seeds(target / 100, comparisons=number) for target in TARGETS}
-    most = f"more than {MOST_SEEDS}"
-    wanted = ", ".join(
-        f"{counted(target, 'point')} {most if each is None else each}" for target, each in needed.items()
-    )
-    yield (
-        f"power on {task.title} ({spread.rows:,} dev rows): {', '.join(texts)} four times in five; "
-        f"seeds needed for {wanted}"
-    )
-    yield (
-        f"  seeds spread by {100 * spread.over_seeds**0.5:.1f} points ({spread.source}); "
-        f"{counted(number, 'comparison')} with the baseline"
-    )
+def _format_table(spreads: Mapping[str, Spread], seeds: int, number: int) -> list[str]:
+    numbers = [each for each in dict.fromkeys((seeds, MORE_SEEDS)) if each > 1]
+    heads = ["task", "dev rows", "spread", *(f"{each} seeds" for each in numbers), *(f"for {each}" for each in TARGETS)]
+    rows = [heads]
+    for title, spread in spreads.items():
+        found = [f"{100 * spread.predict(each, comparisons=number):.1f}" for each in numbers]
+        needed = [spread.find_seeds(target / 100, comparisons=number) for target in TARGETS]
+        seeds_needed = [f">{MOST_SEEDS}" if each is None else str(each) for each in needed]
+        rows.append([title, f"{spread.rows:,}", f"{100 * spread.over_seeds**0.5:.1f}", *found, *seeds_needed])
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    table = [
+        "  ".join([f"  {row[0]:{first}}", *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths, strict=True))])
+        for row in rows
+    ]
+    sources: dict[str, list[str]] = {}
+    for title, spread in spreads.items():
+        sources.setdefault(spread.source, []).append(title)
+    return [
+        "power: the points that a test finds four times in five, and the seeds that find 1, 2 and 3 points",
+        *table,
+        *(f"spread over seeds on {joined(titles)}: {source}" for source, titles in sources.items()),
+        f"the tables make {counted(number, 'comparison')} with the baseline",
+    ]
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ from study.plans import profiles
 from study.plans.plan import Plan
 from study.plans.ranges import NONE, format_toml, override_settings, read_tables, split_key
 from study.plans.resolved_plan import Arm, ResolvedPlan, digest
+from study.plans.sweeps import add_vary_table
 from study.terminal.text import list_first
 from trainables import base_method
 from trainables.configuration import Count, TrainingConfig
@@ -36,6 +37,7 @@ from trainables.files.atomic_files import write_json
 FILE = "plan.json"
 _NAMED = ("data", "backbone", "tokenizer")  # fields whose errors quote their value
 TABLES = ("set", "search")  # TOML tables of a plan's settings
+VARY = "vary"  # TOML table of values that are studied as methods
 MOST_NAMED = 5  # arms in a message
 INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
@@ -240,14 +242,16 @@ def _from_tables(tables: Mapping[str, Any], choose_base: Callable[[str | None], 
     if not isinstance(profile, str | None):
         raise ValueError(f"profile is {profile!r}; allowed: {', '.join(profiles.list_profiles())}")
     base = choose_base(profile)
-    allowed = [*(name for name in Plan.__struct_fields__ if name not in ("epochs", "settings")), *TABLES]
+    allowed = [*(name for name in Plan.__struct_fields__ if name not in ("epochs", "settings")), *TABLES, VARY]
     for name in tables:
         if name not in allowed:
             near = suggest_nearest(name, allowed)
             if name in TrainingConfig.__struct_fields__:
                 near = f"; fields of methods belong in [set]: {name} = ..."
             raise ValueError(f"a plan has no field named {name}; available: {', '.join(allowed)}{near}")
-    fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
+    fields = {name: None if value == NONE else value for name, value in tables.items() if name not in (*TABLES, VARY)}
+    if VARY in tables:
+        fields = add_vary_table(fields, tables[VARY], is_searched="search" in tables)
     plan = from_plain(Plan, {**to_plain(base), **fields}, where="")
     return replace(plan, settings=override_settings(base.settings, read_tables(tables)))
 

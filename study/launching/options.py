@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -79,6 +80,7 @@ _SET = (
 )
 _SEARCH = "tune a field within a range or among choices"
 _SEARCH_ONLY = "tune only these fields; others take the paper's value"
+_VARY = "study each value as a method of its own"
 _START_FROM = (
     "start from the best model of another task: rte=mnli starts RTE from MNLI; each side may also be METHOD/TASK"
 )
@@ -101,11 +103,9 @@ _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"
 )
-_ADDRESS = "Ray cluster to run trials on, or local: this machine; default: $RAY_ADDRESS"
-_ASSUME_SPREAD = (
-    "with --dry-run: standard deviation of scores over seeds, from which the power is predicted; default: the study's, "
-    "or that of kept studies"
-)
+_ADDRESS = "Ray cluster, or local; default: $RAY_ADDRESS"
+_ASSUME_SPREAD = "with --dry-run: deviation of scores over seeds"
+_THEN = "command to run when the launch has ended"
 _DRIVER = "local: without Ray; default: ray, if installed"
 _GPUS = "GPU share per trial, such as 0.25; default: 1 if any"
 _MAX_GPU_HOURS = "start no trial that brings the total above X hours"
@@ -166,6 +166,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
     search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD,FIELD")] = []
+    vary: Annotated[list[str], option(_VARY, "METHOD:FIELD=A,B,C")] = []
     start_from: Annotated[list[str], option(_START_FROM, "ARM=ARM")] = []
     first_from: Annotated[str | None, option("try the best configurations of another study first", "runs/OTHER")] = None
     compare: Annotated[str | None, option(_COMPARE, "methods|methods:R")] = None
@@ -188,6 +189,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     retry_failed: Annotated[bool, option("run all failed trials again")] = False
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
     max_minutes: Annotated[Positive | None, option("stop after X minutes; the same command continues", "X")] = None
+    then: Annotated[str | None, option(_THEN, "COMMAND")] = None
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: estimate the time from a few steps")] = False
     explain: Annotated[str | None, option("with --dry-run: print the source of each value", "METHOD/TASK")] = None
@@ -250,8 +252,28 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError(f"--assume-spread predicts power, which {forms[0]} does not print; leave out one of the two")
     if options.probe and (options.toml or options.explain):
         raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave out one of the two options")
+    if options.then is not None:
+        split_command(options.then)
     _check_machine(options)
     _check_places(options)
+
+
+def split_command(command: str) -> list[str]:
+    """Split the command of --then into its words, without a shell.
+
+    Raises:
+        ValueError: if the command has an open quote, or its program does not exist.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"--then {command!r} is not a command: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise ValueError(
+            f"--then {command!r}: there is no program {words[0] if words else ''!r}; allowed: a program and its "
+            "arguments, or sh -c '...' for a line of the shell"
+        )
+    return words
 
 
 def _check_machine(options: LaunchOptions) -> None:

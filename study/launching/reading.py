@@ -29,9 +29,10 @@ from study.plans.ranges import (
     split_key,
 )
 from study.plans.samplers import read_select_by, resolve_sampler
+from study.plans.sweeps import list_value_variants
 from study.terminal.command_line import add_once, read_pair, read_setting
 from study.terminal.text import counted
-from trainables import base_method
+from trainables import VARIANT, base_method
 from trainables.configuration.ranges import Choices, Interval
 from trainables.configuration.schema import Value, from_plain
 from trainables.configuration.spelling import is_same_name, resolve_name
@@ -66,6 +67,10 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
     typed = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
     values = _read_comparing(options.compare) | typed
+    if options.vary:
+        values["methods"] = [*(options.methods or []), *(name for text in options.vary for name in _read_vary(text))]
+        is_searched_too = {"samples", "search_only"} & values.keys() or options.search
+        values |= {} if is_searched_too or earlier is not None else {"samples": 0}
     name_readers: dict[str, Callable[[Any], object]] = {
         "methods": lambda texts: _resolve_names(texts, profiles.list_methods(base.profile), _resolve_method),
         "tasks": lambda texts: _resolve_names(texts, profiles.list_tasks(), _resolve_task),
@@ -113,6 +118,19 @@ def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Settin
     left_out = {*plan.methods} - {*changes.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
+
+
+def _read_vary(text: str) -> list[str]:
+    """Read a value of --vary: the variants of a method with the values of one field, such as `palbert:beta=0.1`."""
+    form = "METHOD:FIELD=A,B,C"
+    key, values = read_pair("--vary", text, form)
+    method, field = split_key(key)
+    if not method or "/" in method or VARIANT in method:
+        raise ValueError(f"--vary {text}: {method or 'no method'} before the field; allowed: {form}")
+    try:
+        return list_value_variants(method, field, values.split(","))
+    except ValueError as error:
+        raise ValueError(f"--vary {text}: {error}") from None
 
 
 def _read_comparing(compare: str | None) -> dict[str, object]:

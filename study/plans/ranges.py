@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from trainables import base_method, is_value_variant
 from trainables.configuration.ranges import Choices, Interval, format_range, list_extremes
 from trainables.configuration.schema import Value, from_plain, read_value
 
@@ -54,12 +55,18 @@ def shorten(key: str) -> str:
     return f"{field} of single arms" if "/" in scope else key
 
 
+def list_scopes(method: str) -> list[str]:
+    """List the methods whose settings apply to a method: itself, after its method for `METHOD:FIELD=VALUE`."""
+    return [base_method(method), method] if is_value_variant(method) else [method]
+
+
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
     """Map each field to the key that applies to the arm.
 
-    The order of precedence is `METHOD/TASK:FIELD`, `METHOD:FIELD`, `FIELD`.
+    The order of precedence is `METHOD/TASK:FIELD`, `METHOD:FIELD`, `FIELD`; a method's keys hold for its values.
     """
-    scopes = ("", arm.partition("/")[0], arm)
+    method, slash, task = arm.partition("/")
+    scopes = ("", *list_scopes(method), *(f"{each}/{task}" for each in list_scopes(method) if slash))
     parts = {key: split_key(key) for key in settings}
     return {field: key for scope in scopes for key, (own_scope, field) in parts.items() if own_scope == scope}
 

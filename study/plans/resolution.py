@@ -50,6 +50,7 @@ from study.plans.ranges import (
     find_keys,
     format_option,
     is_searched,
+    list_scopes,
     split_key,
 )
 from study.plans.resolved_plan import (
@@ -265,9 +266,16 @@ def _merge_values(space: SearchSpace, task: str, backbone: str) -> dict[str, Lay
             *space.layers("fixed"),
             (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
             *(space.layers("mini_fixed") if is_tiny(backbone) else _list_family_values(space, backbone)),
-            (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
+            (_name_variant_origin(space), space.variant),
         ]
     )
+
+
+def _name_variant_origin(space: SearchSpace) -> str:
+    """Name where a variant's values come from: its entry in the method's file, or its own name (--vary)."""
+    if trainables.is_value_variant(space.method):
+        return f"the name {space.method}"
+    return f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]"
 
 
 def _merge_ranges(space: SearchSpace, *, is_mini: bool) -> dict[str, Layered[Choices | Interval]]:
@@ -490,6 +498,10 @@ def _collect_by_hand(
     for field, key in find_keys(plan.settings, arm).items():
         setting, named = plan.settings[key], format_option(key, plan.settings[key])
         is_from_profile = profile.get(key) == setting
+        if trainables.is_value_variant(space.method) and field in space.variant:
+            if is_from_profile:
+                continue
+            raise ValueError(f"{named}: {space.method} already has a value of {field}; leave out one of the two")
         if field not in config.__struct_fields__:
             is_anothers = any(field in trainables.load(method).Config.__struct_fields__ for method in plan.methods)
             if is_from_profile or (key == field and is_anothers):
@@ -585,7 +597,8 @@ def _check_plan(plan: Plan) -> None:
 
 def _check_settings(plan: Plan) -> None:
     """Check that each setting is for a method or an arm of the study, and each field of --search-only is tuned."""
-    scopes = [*plan.methods, *(f"{method}/{task}" for method in plan.methods for task in plan.tasks)]
+    methods = dict.fromkeys(base for method in plan.methods for base in list_scopes(method))
+    scopes = [*methods, *(f"{method}/{task}" for method in methods for task in plan.tasks)]
     for key, setting in plan.settings.items():
         scope, _ = split_key(key)
         if scope and scope not in scopes:

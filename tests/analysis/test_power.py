@@ -88,12 +88,9 @@ def dry_run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_dry_run_predicts_power_from_an_assumed_spread(tmp_path, capsys):
     out = dry_run(capsys, "--method", "albert,palbert", "--assume-spread", "1.2", "--out", str(tmp_path))
-    assert re.search(
-        r"power on RTE \(250 dev rows\): 5 seeds find about \d\.\d points, 10 seeds find about \d\.\d points four "
-        r"times in five; seeds needed for 1 point more than 100, 2 points more than 100, 3 points \d+ "
-        r"seeds spread by 1\.2 points \(--assume-spread\); 1 comparison with the baseline",
-        out,
-    ), out
+    assert "task dev rows spread 5 seeds 10 seeds for 1 for 2 for 3" in out, out
+    assert re.search(r" RTE 250 1\.2 \d\.\d \d\.\d >100 >100 \d+ spread over seeds on RTE: --assume-spread ", out), out
+    assert "the tables make 1 comparison with the baseline" in out
     unknown = dry_run(capsys, "--method", "albert,palbert", "--out", str(tmp_path))
     assert "power: unknown for generated tasks before the first scores; --assume-spread POINTS" in unknown
 
@@ -102,7 +99,7 @@ def test_dry_run_predicts_power_from_the_scores_of_the_study(tmp_path, capsys):
     folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",), seeds=4))
     assert launch.main(["--continue", str(folder), "--dry-run"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "power on RTE (60 dev rows): 4 seeds find about" in out and "points (this study); 1 comparison" in out
+    assert "task dev rows spread 4 seeds 10 seeds" in out and "spread over seeds on RTE: this study" in out
 
 
 def test_assumed_spread_is_checked(tmp_path, capsys):
