@@ -17,17 +17,18 @@ from analysis.layouts.evidence import Evidence, gather
 from analysis.pictures.picture import Picture
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.times import Measurement
+from analysis.studies.epochs import compute_epoch_means, list_loss_points, read_epochs
 from analysis.studies.load import Study, confirm_trials
 from analysis.studies.stored_predictions import Predictions, read_predictions
 from analysis.studies.texts import DevTexts, read_texts
-from study.facts.events import EpochReported, read_events
+from study.facts.events import EpochReported
 from study.facts.record import Record
 from trainables.configuration.schema import to_plain
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import EpochRow
 
 Rows = Iterable[Mapping[str, Any]]
-SPREAD = ("config", "metrics", "versions", "exit_setting")  # one column for each field of these values
+SPREAD = ("config", "metrics", "versions", "exit_setting", "losses")  # one column for each field of these values
 TRIAL = {"key": "str", "arm": "str", "method": "str", "task": "str", "phase": "str", "trial": "int64", "seed": "int64"}
 SEED = {name: TRIAL[name] for name in ("key", "arm", "method", "task", "seed")}
 COUNTS = {"counts": "bool"}
@@ -84,19 +85,23 @@ class Frames:
     @cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per reported epoch, including those of running trials."""
-        reported = {(e.key, e.row.epoch): e for e in read_events(self.folder) if isinstance(e, EpochReported)}
         rows = []
-        for (key, epoch), event in reported.items():
-            trial = self.study.facts.trials.get(key)
-            if trial is None or epoch not in trial.scores:  # the trial restarted from scratch
-                continue
-            of_trial = {name: getattr(trial.started, name) for name in ("key", "arm", "phase", "trial", "seed")}
-            of_trial |= {"method": trial.arm.method, "task": trial.arm.task, "counts": key in self._counting}
-            of_trial |= {"status": trial.record.status if trial.record else "under way"}
+        for event in self._reported:
             costs = {name: getattr(event, name) for name in SECONDS}
-            rows.append(_spread({**of_trial, **to_plain(event.row), **costs}))
+            parts = {"losses": compute_epoch_means(event.row.losses)}
+            rows.append(_spread({**self._identify(event), **to_plain(event.row), **parts, **costs}))
         of_epoch = {name: dtype for name, dtype in _dtypes(EpochRow).items() if name not in (*SPREAD, "finished")}
         return _frame(rows, {**TRIAL, "status": "str", **COUNTS, **of_epoch, **SECONDS, **self._metrics})
+
+    @cached_property
+    def losses(self) -> pd.DataFrame:
+        """One row per point of each trial's loss curves, with the parts of the loss that the model's `loss` returns."""
+        rows = [
+            _spread({**self._identify(event), "epoch": event.row.epoch, "step": point.step, "losses": point.means})
+            for event in self._reported
+            for point in list_loss_points(event)
+        ]
+        return _frame(rows, {**TRIAL, "status": "str", **COUNTS, "epoch": "int64", "step": "int64"})
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
@@ -149,6 +154,17 @@ class Frames:
     @cached_property
     def _pictures(self) -> list[Picture]:
         return pictures(self.evidence)
+
+    @cached_property
+    def _reported(self) -> list[EpochReported]:
+        return read_epochs(self.study)
+
+    def _identify(self, event: EpochReported) -> dict[str, Any]:
+        """Return the columns that identify the trial of a reported epoch."""
+        trial = self.study.facts.trials[event.key]
+        named = {name: getattr(trial.started, name) for name in ("key", "arm", "phase", "trial", "seed")}
+        named |= {"method": trial.arm.method, "task": trial.arm.task, "counts": event.key in self._counting}
+        return named | {"status": trial.record.status if trial.record else "under way"}
 
     @cached_property
     def _counting(self) -> set[str]:

@@ -67,7 +67,7 @@ SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Scores": "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-published",
     "Comparisons": "picture-differences table-comparisons",
     "Speed": "table-times table-exits picture-score-against-layers picture-exit-rules picture-exit-layers",
-    "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
+    "Search": "table-winners table-search_repeats picture-search-progress picture-losses table-equal_compute",
     "Compute": "table-compute",
     "Checklist": "table-checklist table-data",
 }

@@ -7,6 +7,7 @@
 - `rules_picture`: how do other exit rules score on the same models?
 - `exits_picture`: after which layers do examples exit?
 - `search_picture`: how good was the best trial after how much compute?
+- `losses_picture` (in a module of its own): how did the parts of the loss fall?
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.table import ESTIMATE
+from analysis.pictures.loss_picture import losses_picture
 from analysis.pictures.picture import (
     INK,
     PANELS_PER_LINE,
@@ -67,6 +69,7 @@ def pictures(evidence: Evidence) -> list[Picture]:
         rules_picture,
         exits_picture,
         search_picture,
+        losses_picture,
     )
     return [picture for draw in draws if (picture := draw(evidence)) is not None]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ SPREAD = {  # metrics of an arm: name in MLflow -> key of `summarise`
     "lowest_score": "lowest",
     "highest_score": "highest",
 }
+_METRIC_SIGN = re.compile(r"[^\w -]")  # in a name of a user's, which MLflow may refuse
 NUMBERS = ("score", "selection_score", "mean_layers", "gpu_seconds", "wall_seconds")  # fields of a record
 
 
@@ -297,7 +299,23 @@ def _build_epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[P
     values = {"score": row.reported.score if selects_on_dev else None}
     values |= {name: getattr(row, name) for name in CURVES} | dict(_select_components(row.metrics))
     named = {f"epoch/{name}": value for name, value in values.items()}
-    return _build_points(named, to_milliseconds(event.time), int(row.epoch))
+    time = to_milliseconds(event.time)
+    return [*_build_points(named, time, int(row.epoch)), *_build_loss_points(event, time)]
+
+
+def _build_loss_points(event: EpochReported, time: int) -> list[Point]:
+    """Build the curves of the loss and its parts, with the training step of the trial as MLflow's step.
+
+    A loss without parts that has one point in the epoch is `epoch/train_loss`.
+    """
+    losses, points = event.row.losses, list[Point]()
+    if losses is None or (len(losses.means) == len(losses.steps) == 1):
+        return []
+    before = (event.row.epoch - 1) * losses.steps[-1]
+    for place, step in enumerate(losses.steps):
+        named = {f"loss/{_METRIC_SIGN.sub('_', name)}": values[place] for name, values in losses.means.items()}
+        points += _build_points(named, time, before + step)
+    return points
 
 
 def build_selected_points(record: Record | None) -> list[Point]:

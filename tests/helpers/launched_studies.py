@@ -33,7 +33,7 @@ from trainables.configuration.schema import to_plain
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS
 from trainables.files.sources import hash_folder
-from trainables.runs.trial import EpochRow, Outcome, Reported, TextFlops
+from trainables.runs.trial import EpochRow, Losses, Outcome, Reported, TextFlops
 
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12
@@ -179,6 +179,7 @@ def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
         best_epoch=best,
         finished=epoch == trial.config["epochs"],
         exit_setting={name: values[0] for name, values in menus.items()},
+        losses=Losses(steps=(4, 8), means={"loss": (0.8 / epoch, 0.6 / epoch), "kl": (0.2 / epoch, 0.1 / epoch)}),
     )
 
 

@@ -48,6 +48,7 @@ from trainables.runs.evaluation import (
     write_predictions,
 )
 from trainables.runs.flops import count_flops_of_texts
+from trainables.runs.loss_curve import LossCurve
 from trainables.runs.optimiser import FiniteLosses, Optimiser, naming_memory_errors, training_words
 from trainables.runs.random_numbers import seeded_generator, seeded_random
 from trainables.runs.trained_model import start_from
@@ -274,7 +275,8 @@ class TrainingRun:
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
-        train_loss = yield from self.train_on(self._draw_batches(epoch), epoch)
+        curve = LossCurve(self.steps_per_epoch)
+        train_loss = yield from self.train_on(self._draw_batches(epoch), epoch, curve)
         trained = time.monotonic()
         evaluation = yield from self._evaluate(self._data.selection, epoch, self._exit_settings, self.spec.select_by)
         best_score = self.history[self.best_epoch - 1].selection_score if self.best_epoch else -math.inf
@@ -287,6 +289,7 @@ class TrainingRun:
         row = evaluation.row(
             epoch=epoch,
             train_loss=train_loss,
+            losses=curve.read(),
             train_examples=epoch * len(self._data.train),
             train_seconds=(before.train_seconds if before else 0.0) + trained - began,
             eval_seconds=(before.eval_seconds if before else 0.0) + time.monotonic() - trained,
@@ -429,8 +432,13 @@ class TrainingRun:
         evaluation = run_to_end(self._evaluate(examples, 1, self._exit_settings))
         swept(self._model, self._task, examples, evaluation.outputs)
 
-    def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> Generator[None, None, float]:
+    def train_on(
+        self, batches: Iterable[np.ndarray], epoch: int, curve: LossCurve | None = None
+    ) -> Generator[None, None, float]:
         """Train on each batch of rows, yield after each step, and return the mean loss.
+
+        Args:
+            curve: collects the parts of the loss.
 
         Raises:
             TrainingError: the loss is not finite, or memory runs out.
@@ -440,25 +448,31 @@ class TrainingRun:
         self._model.train()
         with self._words(), dropout, naming_memory_errors(self._config.batch_size):
             for rows in batches:
-                losses.add(self._step(self._data.train.batch(rows, self._device)))
+                losses.add(self._step(self._data.train.batch(rows, self._device), curve))
                 yield
         return losses.mean()
 
-    def _step(self, batch: dict[str, Tensor]) -> Tensor:
+    def _step(self, batch: dict[str, Tensor], curve: LossCurve | None = None) -> Tensor:
         with backward_precision(self._config.precision):
-            loss = self._optimiser.step(self._compute_losses(batch))
+            loss = self._optimiser.step(self._compute_losses(batch, curve))
         self._model.after_step()
+        if curve:
+            curve.end_step()
         return loss
 
-    def _compute_losses(self, batch: dict[str, Tensor]) -> Iterator[Tensor]:
+    def _compute_losses(self, batch: dict[str, Tensor], curve: LossCurve | None = None) -> Iterator[Tensor]:
         """Compute the loss of each part of a batch, weighted by the part's share of the examples."""
         size = len(batch["labels"])
         parts = min(self._config.gradient_accumulation, size)
-        for rows in torch.arange(size, device=batch["labels"].device).tensor_split(parts):
+        for number, rows in enumerate(torch.arange(size, device=batch["labels"].device).tensor_split(parts)):
             part = batch if parts == 1 else {name: values[rows] for name, values in batch.items()}
             with self._model.computing(part):
-                loss = self._model.loss(part)["loss"]
-            yield loss if parts == 1 else loss * (len(rows) / size)  # its gradients are computed before the next loss
+                losses = self._model.loss(part)
+            share = len(rows) / size
+            if curve:
+                curve.add(losses, share=share, is_first=number == 0)
+            loss = losses["loss"]
+            yield loss if parts == 1 else loss * share  # its gradients are computed before the next loss
 
     def _draw_batches(self, epoch: int) -> list[np.ndarray]:
         order = torch.randperm(len(self._data.train), generator=seeded_generator(self.spec.seed, "order", epoch))

@@ -69,6 +69,13 @@ class Reported(Typed, frozen=True, kw_only=True, gc=False):
     mean_layers: NotNegative  # layers run per example; a mean over the draws of a sampled exit
 
 
+class Losses(Typed, frozen=True, kw_only=True, gc=False):
+    """The parts of the training loss in an epoch: at each point, the means over the steps since the point before."""
+
+    steps: tuple[AtLeastOne, ...]  # training steps from the start of the epoch to each point; the last is its end
+    means: dict[str, tuple[float | None, ...]]  # by the names in the model's `loss`; None: not finite, or absent
+
+
 class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The results of one epoch of a trial on the selection split.
 
@@ -88,6 +95,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     best_epoch: AtLeastOne  # epoch selected so far
     finished: bool = False
     exit_setting: Configuration = {}  # exit setting that was chosen from `post_hoc` in this epoch
+    losses: Losses | None = None  # None in older journals
 
     @property
     def reported(self) -> Reported:

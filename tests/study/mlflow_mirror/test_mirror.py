@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from helpers.journals import MadeJournal, failure_of
+from helpers.journals import MadeJournal, failure_of, row_of
 from helpers.made_studies import predicted_study
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
-from study.facts.events import FILE, TrialEnded
+from study.facts.events import FILE, EpochReported, TrialEnded
 from study.facts.journal_copy import COPY, keep_copy
 from study.facts.plan_file import require_plan
 from study.launch import MIRROR_NICENESS, start_mirror
@@ -26,6 +26,7 @@ from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import build_default_uri, masked
 from trainables.configuration.ranges import Interval
+from trainables.runs.trial import Losses
 
 pytestmark = pytest.mark.slow
 
@@ -167,6 +168,28 @@ def test_epoch_reported_twice_counts_once(journal: MadeJournal) -> None:
     before = runs_of(journal).trial("a" * 16).points
     journal.epoch("a" * 16, 2, 0.7)
     assert runs_of(journal).trial("a" * 16).points == before
+
+
+def test_parts_of_the_loss_are_curves_over_training_steps(journal: MadeJournal) -> None:
+    from mlflow.utils.validation import _validate_metric_name
+
+    means = {"loss": (0.8, 0.6), "k/l (β)": (0.2, None)}
+    row = replace(row_of(2, 0.5), losses=Losses(steps=(50, 100), means=means))
+    event = EpochReported(time=journal.now(), key="a" * 16, row=row, wall_seconds=1.0)
+    runs = runs_of(journal)
+    runs.reports["a" * 16][:] = [event]
+    points = {(p.name, p.step): p.value for p in runs.trial("a" * 16).points if p.name.startswith("loss/")}
+    assert points == {("loss/loss", 150): 0.8, ("loss/loss", 200): 0.6, ("loss/k_l _β_", 150): 0.2}
+    for name, _ in points:
+        _validate_metric_name(name)
+
+
+def test_loss_without_parts_is_no_second_curve(journal: MadeJournal) -> None:
+    row = replace(row_of(1, 0.5), losses=Losses(steps=(10,), means={"loss": (0.8,)}))
+    event = EpochReported(time=journal.now(), key="a" * 16, row=row, wall_seconds=1.0)
+    runs = runs_of(journal)
+    runs.reports["a" * 16][:] = [event]
+    assert not any(point.name.startswith("loss/") for point in runs.trial("a" * 16).points)
 
 
 def test_complete_arm_shows_its_median_and_spread(journal: MadeJournal) -> None:

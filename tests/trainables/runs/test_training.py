@@ -66,6 +66,17 @@ def test_same_seed_gives_the_same_weights_and_rows(method, cache, tmp_path):
     assert untimed(first.history) == untimed(second.history)
 
 
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_rows_have_the_parts_of_the_loss(cache, accumulation):
+    config = {"epochs": 1, "gradient_accumulation": accumulation}
+    run = run_to_the_end(spec_of("palbert", config=config), cache)
+    (row,) = run.history
+    assert row.losses.steps[-1] == run.steps_per_epoch
+    means = {name: values[0] for name, values in row.losses.means.items()}
+    assert means["loss"] == pytest.approx(row.train_loss, rel=1e-5)
+    assert means["task_loss"] + run._config.beta * means["kl"] == pytest.approx(means["loss"], rel=1e-4)
+
+
 def test_another_seed_gives_other_weights(cache, tmp_path):
     one, two = (run_to_the_end(spec_of(seed=seed, config={"epochs": 1}), cache) for seed in (1, 2))
     ours, theirs = weights_of(one, tmp_path / "one"), weights_of(two, tmp_path / "two")
