@@ -35,7 +35,7 @@ from study.facts.study_folder import (
 )
 from study.plans.resolved_plan import Arm
 from study.storage.addresses import TRACKING_HELP
-from study.storage.trial_places import WEIGHTS, locate_model
+from study.storage.trial_places import locate_model
 from study.terminal.command_line import Command, argument, option
 from study.terminal.output import show_waiting
 from study.terminal.processes import is_installed
@@ -192,8 +192,9 @@ def repair_predictions(folder: Path, records: Iterable[Record]) -> bool:
 def _is_damaged(folder: Path, record: Record) -> bool:
     """Check if a predictions file was changed, or is missing although its model is stored in the study's folder."""
     found = compute_predictions_digest(folder, record.key)
-    weights = Path(locate_model(record, folder).model or "") / WEIGHTS
-    is_missing = found is None and (folder / "predictions").is_dir() and weights.is_file()
+    is_missing = (
+        found is None and (folder / "predictions").is_dir() and Path(locate_model(record, folder).model or "").is_dir()
+    )
     return is_missing or found not in (None, record.predictions_digest)
 
 
