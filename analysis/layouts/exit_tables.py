@@ -27,7 +27,7 @@ from analysis.statistics import costs
 from analysis.statistics.budgets import MOST_LOST, Saving
 from analysis.statistics.comparisons import is_epoch_chosen_on_dev
 from analysis.statistics.curves import shared_ranges
-from analysis.statistics.exit_settings import apply_setting
+from analysis.statistics.exit_settings import HALVINGS, apply_setting
 from analysis.statistics.exits import Guarantee, Sweep, find_rule, read_guarantees
 from analysis.statistics.gains import Gain, can_measure, measure_gains
 from analysis.statistics.samples import Place
@@ -111,7 +111,8 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
         yield (
             f'"{WITHIN.capitalize()}" has the fewest mean layers that lose at most {POINTS_LOST} against {references}, '
             f"under the arm's own exit rule{explain_drawn_exits(evidence)} / any exit rule, with the difference; one "
-            "half of dev chooses the setting, the other half measures it, and the numbers are means over both halves."
+            f"half of dev chooses the setting, the other half measures it, and the numbers are means over {HALVINGS} "
+            "random splits into halves."
         )
     if "megaflops" in shown:
         yield '"MFLOPs" is a mean over dev texts without padding.'

@@ -1,20 +1,22 @@
 """Exit settings that real models have: the best within a number of layers, and the cheapest that keeps a score.
 
 No number is interpolated between settings. One half of dev chooses a setting by the means over the seeds, and the other
-half measures it. Then the halves swap roles, so each example is answered by the setting that the other half chose.
+half measures it. Then the halves swap roles, so each example is answered by the setting that the other half chose. The
+numbers are means over many random halvings of dev, so that they do not depend on one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.statistics.exit_settings import apply_setting, halves, list_all_settings, list_own_settings
+from analysis.statistics.exit_settings import DIGITS, apply_setting, halvings, list_all_settings, list_own_settings
+from analysis.statistics.samples import weighted_scores
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
-from trainables.data.metrics import compute_metrics, score
 from trainables.models.exit_rules import ExitRule
 from trainables.models.fronts import ROUNDING
 
@@ -23,9 +25,12 @@ MOST_LOST = 0.01  # of the plain model's score, by the cheapest setting that kee
 
 @dataclass(frozen=True)
 class Chosen:
-    """Results of an exit setting that one half of dev chose, on the other half; both halves together."""
+    """Results of the exit settings that halves of dev chose, each on the other half of the examples.
 
-    names: tuple[str, str]  # of the setting that each half chose
+    Each halving of dev answers all examples, and counts as a draw of a random exit.
+    """
+
+    names: tuple[str, ...]  # of the chosen settings; most halves chose the first one
     answers: list[Answers]  # of every seed's model, on all examples
     exit_layers: list[np.ndarray]  # of every seed's model, (draws, n), from 1
 
@@ -41,23 +46,32 @@ class Chosen:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Results of the settings that halves of dev chose, without the answers, which take much memory."""
+
+    names: tuple[str, ...]  # of the chosen settings; most halves chose the first one
+    mean_layers: list[float]  # of every seed's model
+    scores: list[float]  # of every seed's model
+
+
+@dataclass(frozen=True)
 class Saving:
     """The fewest layers at which a cell's models lose at most `MOST_LOST` against a plain model with all its layers."""
 
     reference: str  # "albert with all layers", or "the same models with all layers" if there is no plain model
     reference_score: float  # mean over the seeds
-    own: Chosen | None  # of the settings of the method's own exit rule; None if no setting keeps the score
-    of_all: Chosen | None  # of the settings of all exit rules
+    own: Kept | None  # of the settings of the method's own exit rule; None if most halves find none that keeps it
+    of_all: Kept | None  # of the settings of all exit rules
 
 
 @dataclass(frozen=True)
 class SettingsOnHalves:
-    """Scores and layers of exit settings on each half of dev, as means over the seeds, and on all examples."""
+    """Scores and layers of exit settings on halves of dev, as means over the seeds, and on all examples."""
 
     stored: Sequence[Predictions]
     rules: Sequence[ExitRule | None]  # None: the setting of the trials
-    scores: np.ndarray  # (settings, 2)
-    mean_layers: np.ndarray  # (settings, 2)
+    scores: np.ndarray  # (settings, halvings, 2)
+    mean_layers: np.ndarray  # (settings, halvings, 2)
     whole_scores: np.ndarray  # (settings, seeds)
     whole_layers: np.ndarray  # (settings, seeds)
 
@@ -68,34 +82,54 @@ class SettingsOnHalves:
         return SettingsOnHalves(self.stored, rules, *(own[places] for own in arrays))
 
     def best_within(self, most_layers: float) -> Chosen | None:
-        """Choose the setting that scores best with at most `most_layers` mean layers; None if no setting fits."""
+        """Choose the setting that scores best with at most `most_layers` mean layers.
+
+        A half on which no setting fits chooses the one with the fewest layers. Return None if most halves do so.
+        """
         fits = self.mean_layers <= most_layers + ROUNDING
-        return self._measure(np.where(fits, self.scores, -np.inf), fits)
+        return self._measure(fits, self.scores, otherwise=-self.mean_layers)
 
     def cheapest_keeping(self, least_scores: np.ndarray) -> Chosen | None:
-        """Choose the setting with the fewest layers that scores at least `least_scores` (2,) on the half that chooses.
+        """Choose the setting with the fewest layers among those that score at least `least_scores` (halvings, 2).
 
-        Return None if no setting does.
+        A half on which no setting does chooses the one with the best score. Return None if most halves do so.
         """
         fits = self.scores >= least_scores - ROUNDING
-        return self._measure(np.where(fits, -self.mean_layers, -np.inf), fits)
+        return self._measure(fits, -self.mean_layers, otherwise=self.scores)
 
-    def _measure(self, values: np.ndarray, fits: np.ndarray) -> Chosen | None:
-        """Measure the settings with the highest values (settings, 2) on the halves that did not choose them."""
-        if not fits.any(axis=0).all():
+    def _measure(self, fits: np.ndarray, values: np.ndarray, *, otherwise: np.ndarray) -> Chosen | None:
+        """Measure the settings with the highest values on the halves that did not choose them.
+
+        All arrays are (settings, halvings, 2).
+
+        Args:
+            fits: which settings may be chosen. If none may on most halves, return None.
+            otherwise: values on halves on which no setting may be chosen.
+        """
+        can_choose = fits.any(axis=0)
+        if can_choose.mean() <= 0.5:  # also if the halves are divided
             return None
-        by_half = [apply_setting(self.rules[place], self.stored) for place in values.argmax(axis=0)]
-        measured = tuple(reversed(halves(self.stored[0].split)))
+        places = np.where(can_choose, np.where(fits, values, -np.inf).argmax(axis=0), otherwise.argmax(axis=0))
+        numbers = Counter(places.ravel().tolist())
+        applied = {place: apply_setting(self.rules[place], self.stored) for place, _ in numbers.most_common()}
+        measured = halvings(self.stored[0].split)[:, ::-1]
         seeds = range(len(self.stored))
         return Chosen(
-            names=(by_half[0].name, by_half[1].name),
+            names=tuple(own.name for own in applied.values()),
             answers=[
                 Answers(
-                    one.task, one.ids, one.split, one.labels, _join([own.answers[seed] for own in by_half], measured)
+                    one.task,
+                    one.ids,
+                    one.split,
+                    one.labels,
+                    _join({place: own.answers[seed] for place, own in applied.items()}, places, measured),
                 )
                 for seed, one in zip(seeds, self.stored, strict=True)
             ],
-            exit_layers=[_join([own.exit_layers[seed] for own in by_half], measured) for seed in seeds],
+            exit_layers=[
+                _join({place: own.exit_layers[seed] for place, own in applied.items()}, places, measured)
+                for seed in seeds
+            ],
         )
 
 
@@ -133,27 +167,30 @@ def read_saving(settings: SettingsOnHalves, plain: Cell | None) -> Saving:
     return Saving(
         reference=f"{plain.arm.method if plain and is_plain else 'the same models'} with all layers",
         reference_score=float(np.mean([one.score_answers(one.layer_answers[-1]) for one in reference])),
-        own=settings.only(list_own_settings(stored)).cheapest_keeping(least_scores),
-        of_all=settings.cheapest_keeping(least_scores),
+        own=_summarise(settings.only(list_own_settings(stored)).cheapest_keeping(least_scores)),
+        of_all=_summarise(settings.cheapest_keeping(least_scores)),
     )
+
+
+def _summarise(chosen: Chosen | None) -> Kept | None:
+    return None if chosen is None else Kept(chosen.names, chosen.mean_layers, chosen.scores)
 
 
 def _last_layer_on_halves(stored: Sequence[Predictions]) -> np.ndarray:
-    """Compute the mean score of the last layer over the seeds, on each half of dev, (2,)."""
-    return np.array(
-        [np.mean([_score(one, one.layer_answers[-1], rows) for one in stored]) for rows in halves(stored[0].split)]
-    )
+    """Compute the mean score of the last layer over the seeds, on halves of dev, (halvings, 2)."""
+    parts = halvings(stored[0].split)
+    return _score_on_halves(stored[0], np.stack([one.layer_answers[-1] for one in stored]), parts)
 
 
 def evaluate_on_halves(stored: Sequence[Predictions], rules: Sequence[ExitRule | None]) -> SettingsOnHalves:
-    """Evaluate exit settings on each half of dev.
+    """Evaluate exit settings on halves of dev.
 
     Args:
         stored: predictions of every seed's model for the same examples.
         rules: exit settings, at least one; None means the setting of the trials.
     """
-    parts = halves(stored[0].split)
-    scores, mean_layers = np.empty((2, len(rules), len(parts)))
+    parts = halvings(stored[0].split)
+    scores, mean_layers = np.empty((2, len(rules), *parts.shape[:2]))
     whole_scores, whole_layers = np.empty((2, len(rules), len(stored)))
     for place, rule in enumerate(rules):
         setting = apply_setting(rule, stored)
@@ -162,23 +199,43 @@ def evaluate_on_halves(stored: Sequence[Predictions], rules: Sequence[ExitRule |
             np.mean([one.score_answers(draw) for draw in draws])
             for one, draws in zip(stored, setting.answers, strict=True)
         ]
-        for half, rows in enumerate(parts):
-            pairs = [(one, draw) for one, draws in zip(stored, setting.answers, strict=True) for draw in draws]
-            scores[place, half] = np.mean([_score(one, draw, rows) for one, draw in pairs])
-            mean_layers[place, half] = np.mean([layers[:, rows].mean() for layers in setting.exit_layers])
-    return SettingsOnHalves(stored, rules, scores, mean_layers, whole_scores, whole_layers)
+        scores[place] = _score_on_halves(stored[0], np.concatenate(setting.answers), parts)
+        layers = np.mean([own.mean(axis=0) for own in setting.exit_layers], axis=0)
+        mean_layers[place] = parts @ layers / parts.sum(axis=2)
+    return SettingsOnHalves(stored, rules, scores.round(DIGITS), mean_layers.round(DIGITS), whole_scores, whole_layers)
 
 
-def _score(predictions: Predictions, answers: np.ndarray, rows: np.ndarray) -> float:
-    """Score answers (n,) on some of the examples."""
-    metrics = compute_metrics(predictions.task, answers[rows], predictions.labels[rows], predictions.split[rows])
-    return score(predictions.task, metrics)
+def _score_on_halves(examples: Answers, answers: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """Score answers (models, n) on parts (halvings, 2, n) of the examples; return means over models, (halvings, 2).
+
+    Spearman's correlation uses the ranks in the whole dev set.
+    """
+    by_split = []
+    for rows in (examples.split == name for name in np.unique(examples.split)):
+        weights = parts[..., rows].reshape(-1, rows.sum()).astype(float)
+        scores = weighted_scores(examples.task, weights, answers[:, rows], examples.labels[rows])
+        by_split.append(scores.mean(axis=1).reshape(parts.shape[:2]))
+    return np.asarray(np.mean(by_split, axis=0))
 
 
-def _join(arrays: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Take the examples of each part from the array of the same place; arrays of one draw repeat it."""
-    draws = max(len(own) for own in arrays)
-    joined = np.empty((draws, arrays[0].shape[1]), dtype=arrays[0].dtype)
-    for own, rows in zip(arrays, parts, strict=True):
-        joined[:, rows] = own[:, rows] if len(own) == draws else own[:1, rows]
-    return joined
+def _join(arrays: Mapping[int, np.ndarray], places: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """For each halving, take the examples of each half from the array of its place; arrays of one draw repeat it.
+
+    Args:
+        arrays: by place, (draws, n).
+        places: (halvings, 2).
+        parts: which examples each half contains, (halvings, 2, n).
+
+    Returns:
+        (halvings * draws, n), in the smallest type, because the rows are many.
+    """
+    one = next(iter(arrays.values()))
+    draws = max(len(own) for own in arrays.values())
+    is_whole = np.issubdtype(one.dtype, np.integer)
+    dtype = np.min_scalar_type(max(int(own.max()) for own in arrays.values())) if is_whole else one.dtype
+    joined = np.empty((len(places), draws, one.shape[1]), dtype=dtype)
+    for target, chosen, halves in zip(joined, places.tolist(), parts, strict=True):
+        for place, rows in zip(chosen, halves, strict=True):
+            own = arrays[place]
+            target[:, rows] = own[:, rows] if len(own) == draws else own[:1, rows]
+    return joined.reshape(-1, one.shape[1])

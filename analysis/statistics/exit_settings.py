@@ -12,6 +12,10 @@ from trainables.data.metrics import predictions_from_logits
 from trainables.models.answer_rules import list_rules
 from trainables.models.exit_rules import ExitRule, apply_exit, describe_rule
 
+DIGITS = 12  # of means that choose on a half of dev; processors round further digits in different ways
+FIRST_SEED = 0  # of the random splits of dev into halves
+HALVINGS = 100  # random splits of dev into halves; a mean over so many hardly depends on any of them
+
 
 @dataclass(frozen=True)
 class ExitSetting:
@@ -60,9 +64,25 @@ def list_all_settings(stored: Sequence[Predictions]) -> list[ExitRule | None]:
 
 def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split each dev split into random halves, with a fixed seed; return the indices of both halves."""
-    rng = np.random.default_rng(0)
+    in_first = _draw_half(split, seed=FIRST_SEED)
+    return np.flatnonzero(in_first), np.flatnonzero(~in_first)
+
+
+def halvings(split: np.ndarray) -> np.ndarray:
+    """Split each dev split into random halves, `HALVINGS` times, with fixed seeds.
+
+    Returns:
+        for the first and the second half of each, whether they contain each example, (halvings, 2, n).
+    """
+    in_first = np.array([_draw_half(split, seed=FIRST_SEED + number) for number in range(HALVINGS)])
+    return np.stack([in_first, ~in_first], axis=1)
+
+
+def _draw_half(split: np.ndarray, *, seed: int) -> np.ndarray:
+    """Draw half of the examples of each dev split, without replacement; return a mask (n,)."""
+    rng = np.random.default_rng(seed)
     in_first = np.zeros(len(split), dtype=bool)
     for name in np.unique(split):
         rows = rng.permutation(np.flatnonzero(split == name))
         in_first[rows[: (len(rows) + 1) // 2]] = True
-    return np.flatnonzero(in_first), np.flatnonzero(~in_first)
+    return in_first

@@ -5,8 +5,9 @@ exits do not tell easy examples from hard ones. The coin's score follows from th
 for accuracy, it is not on a straight line between the scores of the two layers.
 
 One half of each dev split chooses the two layers: the pair with the best score, as the mean over the seeds. The other
-half measures them, and then the halves swap roles. The counts of both halves are added up, so a gain is the score in
-the tables minus that of the coin. It is paired: arm and coin answer the same examples with the same models.
+half of the examples exits at them, and then the halves swap roles. Many random halvings are averaged, so that a gain
+does not depend on one of them: each example gets its mean chances to exit at the layers. A gain is the score in the
+tables minus that of the coin. It is paired: arm and coin answer the same examples with the same models.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.statistics.exit_settings import ExitSetting, apply_setting, find_only_layer, halves
+from analysis.statistics.exit_settings import DIGITS, ExitSetting, apply_setting, find_only_layer, halvings
 from analysis.statistics.samples import (
     RESAMPLES,
     Metric,
     Scored,
     metrics_of_split,
     over_resamples,
-    ratio,
 )
 from analysis.statistics.uncertainty import Interval, mean_interval
 from analysis.studies.cells import Cell
@@ -32,9 +32,10 @@ from analysis.studies.stored_predictions import Predictions, read_cell_predictio
 from trainables.data.tasks import Task
 from trainables.models.fronts import ROUNDING
 
+LEAST_SHOWN = (
+    0.0005  # less prints as 0.0 points, and is the chance of the coin's choice if nearly all exit at one layer
+)
 _SETTINGS_AT_ONCE = 4  # they share the resamples; more take too much memory on the largest tasks
-
-Pair = tuple[int, int]  # two layers, from 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Gain(Scored):
     @property
     def is_shown(self) -> bool:
         """Whether the exits are shown to tell easy examples from hard ones; a cut at one layer cannot."""
-        return self.only_layer is None and self.interval.low > 0
+        return self.only_layer is None and self.interval.low > LEAST_SHOWN
 
 
 def read_gain(cell: Cell) -> Gain | None:
@@ -122,7 +123,7 @@ def score_coins(stored: Sequence[Predictions], mean_layers: np.ndarray) -> np.nd
     """
     splits = _list_splits(stored)
     scores = [
-        np.mean([split.coin(number, (layers, layers)).score() for split in splits])
+        np.mean([split.coin(number, float(layers)).score() for split in splits])
         for (_, number), layers in np.ndenumerate(mean_layers)
     ]
     return np.reshape(scores, mean_layers.shape)
@@ -130,12 +131,12 @@ def score_coins(stored: Sequence[Predictions], mean_layers: np.ndarray) -> np.nd
 
 def _list_splits(stored: Sequence[Predictions]) -> list[_Split]:
     one = stored[0]
-    in_half = [np.isin(np.arange(len(one.labels)), rows) for rows in halves(one.split)]
+    parts = halvings(one.split)
     return [
         _Split(
             task=one.task,
             rows=rows,
-            halves=tuple(np.flatnonzero(half[rows]) for half in in_half),
+            halves=parts[..., rows].reshape(-1, len(rows)).astype(float),
             labels=one.labels[rows],
             layer_answers=np.stack([own.layer_answers[:, rows] for own in stored]),
         )
@@ -180,7 +181,9 @@ class _Split:
 
     task: Task
     rows: np.ndarray  # (n,) places of the examples in the predictions
-    halves: tuple[np.ndarray, ...]  # places of the examples of each half, among `rows`
+    halves: (
+        np.ndarray
+    )  # (halves, n), 1 if the half contains the example, else 0; both halves of a halving are neighbours
     labels: np.ndarray  # (n,)
     layer_answers: np.ndarray  # (seeds, layers, n)
 
@@ -191,56 +194,76 @@ class _Split:
             for setting in settings
             for number, (answers, layers) in enumerate(zip(setting.answers, setting.exit_layers, strict=True))
         ]
-        ends = np.cumsum([len(toss.values) for toss in tosses])
-        by_half = [np.concatenate([toss.values[:, rows] for toss in tosses]).T for rows in self.halves]
+        values = np.concatenate([toss.values for toss in tosses]).T
+        ends = np.cumsum([len(toss.values) for toss in tosses])[:-1]
+        n = len(self.labels)
 
         def compute_gains(weights: np.ndarray) -> np.ndarray:
-            sums = [weights[:, rows] @ values for rows, values in zip(self.halves, by_half, strict=True)]
-            parts = zip(tosses, *(np.split(own, ends[:-1], axis=1) for own in sums), strict=True)
-            return np.stack([toss.gain(own) for toss, *own in parts], axis=1)
+            means = np.split(weights @ values / n, ends, axis=1)
+            return np.stack([toss.gain(own.T) for toss, own in zip(tosses, means, strict=True)], axis=1)
 
-        n = len(self.labels)
         gains = [compute_gains(np.ones((1, n))), over_resamples(compute_gains, n, resamples=RESAMPLES, seed=seed)]
         return np.concatenate(gains).reshape(1 + RESAMPLES, len(settings), -1)
 
     def _toss(self, number: int, answers: np.ndarray, exit_layers: np.ndarray) -> _Toss:
         """Set answers (draws, n) of model `number`, with exit layers (n,), beside the coin for their mean layers."""
-        coin = self.coin(number, [float(exit_layers[rows].mean()) for rows in self.halves])
-        return _Toss(exit_layers, _list_values(self.task, answers, self.labels), coin)
+        own = _list_values(self.task, answers, self.labels)
+        return _Toss(exit_layers, own, self.coin(number, float(exit_layers.mean())))
 
-    def coin(self, number: int, mean_layers: Sequence[float]) -> _Coin:
-        """Make the coin of model `number` for these mean layers on each half."""
-        pairs = tuple(self._choose(1 - half, layers) for half, layers in enumerate(mean_layers))
-        answers = np.empty((2, len(self.labels)), dtype=self.layer_answers.dtype)  # of the lower and the upper layer
-        chances = np.empty(answers.shape)
-        for rows, pair, layers in zip(self.halves, pairs, mean_layers, strict=True):
-            answers[:, rows] = self.layer_answers[number][np.array(pair)[:, None] - 1, rows]
-            chances[:, rows] = [[1 - _share(pair, layers)], [_share(pair, layers)]]
+    def coin(self, number: int, mean_layers: float) -> _Coin:
+        """Make the coin of model `number` for these mean layers."""
+        layers, constant, slope = self._list_chances(mean_layers)
+        chances = constant + mean_layers * slope
+        answers = self.layer_answers[number][layers - 1]
         values = _list_values(self.task, answers, self.labels, rank=lambda own: _rank_weighted(own, chances))
-        return _Coin(self.halves, values, pairs, tuple(mean_layers))
+        expected = (np.einsum("vln,ln->vn", values.values, part) for part in (constant, slope))
+        return _Coin(mean_layers, values, *expected)
 
-    def _choose(self, half: int, mean_layers: float) -> Pair:
-        """Choose the pair of layers whose coin scores best on one half; between equal pairs, the nearest layers win."""
-        lower, upper = np.array(_list_pairs(self.layer_answers.shape[1], mean_layers)).T
-        share = (mean_layers - lower) / (upper - lower)
-        values, means = self._means_on_halves[half]
-        scores = values.score((1 - share) * means[..., lower - 1] + share * means[..., upper - 1])  # (seeds, pairs)
-        best = int(scores.mean(axis=0).argmax())
-        return int(lower[best]), int(upper[best])
+    def _list_chances(self, mean_layers: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """List the chance of each example to exit at each layer: a constant, and a slope over the coin's mean layers.
+
+        Of two layers `lower` and `upper`, the chance of the lower one is (upper - mean) / (upper - lower).
+
+        Returns:
+            the layers of the coin (layers,), the constants (layers, n) and the slopes (layers, n).
+        """
+        lower, upper = self._choose(mean_layers)
+        layers = np.unique([lower, upper])
+        is_lower, is_upper = layers[:, None] == lower, layers[:, None] == upper  # (layers, halves)
+        constant = (is_lower * upper - is_upper * lower) / (upper - lower)
+        slope = (is_upper.astype(int) - is_lower) / (upper - lower)
+        return layers, constant @ self._shares, slope @ self._shares
 
     @cached_property
-    def _means_on_halves(self) -> list[tuple[_Values, np.ndarray]]:
-        """For each half, the means (values, seeds, layers) that decide the score of each layer."""
-        seeds, layers, _ = self.layer_answers.shape
-        found = []
-        for rows in self.halves:
-            answers = self.layer_answers[:, :, rows].reshape(seeds * layers, len(rows))
-            values = _list_values(self.task, answers, self.labels[rows])
-            found.append((values, values.values.mean(axis=2).reshape(-1, seeds, layers)))
-        return found
+    def _shares(self) -> np.ndarray:
+        """For each half, the shares of the halvings in which it chooses for each example, (halves, n)."""
+        by_halving = self.halves.reshape(-1, 2, len(self.labels))
+        return np.asarray(by_halving[:, ::-1].reshape(self.halves.shape) / len(by_halving))
+
+    def _choose(self, mean_layers: float) -> tuple[np.ndarray, np.ndarray]:
+        """Choose the pair of layers whose coin scores best on each half; between equal pairs, the nearest layers win.
+
+        Returns:
+            the lower and the upper layers, (halves,).
+        """
+        lower, upper = np.array(_list_pairs(self.layer_answers.shape[1], mean_layers)).T
+        share = (mean_layers - lower) / (upper - lower)
+        values, means = self._means_on_halves
+        scores = values.score((1 - share) * means[..., lower - 1] + share * means[..., upper - 1])
+        best = scores.mean(axis=1).round(DIGITS).argmax(axis=1)  # of (halves, seeds, pairs)
+        return lower[best], upper[best]
+
+    @cached_property
+    def _means_on_halves(self) -> tuple[_Values, np.ndarray]:
+        """The means (values, halves, seeds, layers) that decide the score of each layer on each half."""
+        seeds, layers, n = self.layer_answers.shape
+        values = _list_values(self.task, self.layer_answers.reshape(seeds * layers, n), self.labels)
+        sums = self.halves @ np.swapaxes(values.values, 1, 2)
+        means = sums / self.halves.sum(axis=1, keepdims=True)
+        return values, means.reshape(len(means), len(self.halves), seeds, layers)
 
 
-def _list_pairs(num_layers: int, mean_layers: float) -> list[Pair]:
+def _list_pairs(num_layers: int, mean_layers: float) -> list[tuple[int, int]]:
     """List the pairs of layers with `mean_layers` between them, the nearest pairs first."""
     layers = range(1, num_layers + 1)
     lower = [layer for layer in layers if layer <= mean_layers + ROUNDING]
@@ -250,30 +273,20 @@ def _list_pairs(num_layers: int, mean_layers: float) -> list[Pair]:
 
 @dataclass(frozen=True)
 class _Coin:
-    """A coin that lets each example of a half exit at one of two layers of a model."""
+    """A coin that lets each example exit at one of some layers of a model."""
 
-    halves: tuple[np.ndarray, ...]
-    values: _Values  # of two answers: the lower and the upper layer of each example's half
-    pairs: tuple[Pair, ...]  # layers of each half
-    mean_layers: tuple[float, ...]  # on each half
+    mean_layers: float
+    layer_values: _Values  # of the answers of these layers
+    constant: np.ndarray  # (values, n): the expected values are constant + slope * mean layers
+    slope: np.ndarray  # (values, n)
 
     def score(self) -> float:
         """Compute the coin's expected score on all examples."""
-        sums = [self.values.values[:, :, rows].sum(axis=2) for rows in self.halves]
-        return float(self.score_sums(sums, self.mean_layers))
+        return float(self.score_means(self.constant.mean(axis=1), self.slope.mean(axis=1), self.mean_layers))
 
-    def score_sums(self, sums: Sequence[np.ndarray], mean_layers: Sequence[np.ndarray | float]) -> np.ndarray:
-        """Compute the coin's expected score.
-
-        Args:
-            sums: for each half, the sums of both layers' values over its examples, (values, 2, ...).
-            mean_layers: for each half, the mean layers that the coin runs, (...).
-        """
-        total = np.zeros_like(sums[0][:, 0])
-        for own, pair, layers in zip(sums, self.pairs, mean_layers, strict=True):
-            share = _share(pair, layers)
-            total += (1 - share) * own[:, 0] + share * own[:, 1]
-        return self.values.score(total / sum(map(len, self.halves)))
+    def score_means(self, constant: np.ndarray, slope: np.ndarray, mean_layers: np.ndarray | float) -> np.ndarray:
+        """Compute the coin's expected score from means (values, ...) over the examples, for these mean layers (...)."""
+        return self.layer_values.score(constant + mean_layers * slope)
 
 
 @dataclass(frozen=True)
@@ -286,26 +299,16 @@ class _Toss:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """Values whose sums decide the gain, (values, n): ones, exit layers, then those of the setting and the coin."""
-        lists = (self.own.values, self.coin.values.values)
-        ones = np.ones_like(self.exit_layers)
-        return np.concatenate([ones[None], self.exit_layers[None], *(own.reshape(-1, len(ones)) for own in lists)])
+        """Values whose means decide the gain, (values, n): exit layers, then those of the setting and of the coin."""
+        own = self.own.values.reshape(-1, len(self.exit_layers))
+        return np.concatenate([self.exit_layers[None], own, self.coin.constant, self.coin.slope])
 
-    def gain(self, sums: Sequence[np.ndarray]) -> np.ndarray:
-        """Compute the gain on each resample, (resamples,), from the sums of `values` on each half."""
-        n, (number, draws, _) = len(self.exit_layers), self.own.values.shape
-        of_own, of_coin = zip(*(np.split(own.T[2:], [number * draws]) for own in sums), strict=True)
-        scores = self.own.score((of_own[0] + of_own[1]).reshape(number, draws, -1) / n).mean(axis=0)
-        mean_layers = [ratio(own[:, 1], own[:, 0]) for own in sums]
-        return np.asarray(
-            scores - self.coin.score_sums([own.reshape(-1, 2, len(scores)) for own in of_coin], mean_layers)
-        )
-
-
-def _share(pair: Pair, mean_layers: np.ndarray | float) -> np.ndarray:
-    """Compute the share of examples that exit at the upper layer of `pair`."""
-    lower, upper = pair
-    return np.asarray((mean_layers - lower) / (upper - lower))
+    def gain(self, means: np.ndarray) -> np.ndarray:
+        """Compute the gain on each resample, (resamples,), from the means of `values`, (values, resamples)."""
+        (number, draws, _), of_coin = self.own.values.shape, len(self.coin.constant)
+        mean_layers, own, constant, slope = np.split(means, np.cumsum([1, number * draws, of_coin]))
+        scores = self.own.score(own.reshape(number, draws, -1)).mean(axis=0)
+        return np.asarray(scores - self.coin.score_means(constant, slope, mean_layers[0]))
 
 
 def _rank_weighted(numbers: np.ndarray, chances: np.ndarray) -> np.ndarray:

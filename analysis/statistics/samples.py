@@ -234,7 +234,7 @@ def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarra
 def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Score predictions (models, n) on resamples of one dev split; return scores (resamples, models).
 
-    A row of `weights` (resamples, n) has the weights of the examples in one resample.
+    A row of `weights` (resamples, n) has the weights of the examples in one resample, or in one part of the split.
     """
     scores = []
     for metric in metrics_of_split(task):
@@ -245,7 +245,7 @@ def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, la
 
 def weighted_means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Average `values` (models, n) over each resample; return means (resamples, models)."""
-    return np.asarray(weights @ values.T.astype(float) / values.shape[1])
+    return np.asarray(weights @ values.T.astype(float) / weights.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,8 @@ def _macro_f1(*counts: np.ndarray) -> np.ndarray:
 
 
 def _matthews(hits: np.ndarray, predicted: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    return ratio(hits - predicted * actual, np.sqrt(predicted * (1 - predicted) * actual * (1 - actual)))
+    spread = predicted * (1 - predicted) * actual * (1 - actual)  # rounding errors may make it negative
+    return ratio(hits - predicted * actual, np.sqrt(np.maximum(spread, 0)))
 
 
 def _pearson(x: np.ndarray, y: np.ndarray, xy: np.ndarray, xx: np.ndarray, yy: np.ndarray) -> np.ndarray:
