@@ -10,6 +10,7 @@ from analysis.studies.load import load_studies
 from analysis.tables import make_tables
 from benchmarks import (
     attention,
+    demonstration,
     early_exit_speed,
     exit_costs,
     overhead,
@@ -21,6 +22,9 @@ from benchmarks import (
 from benchmarks.random_texts import random_examples
 from study.facts.journal import Journal
 from study.facts.plan_file import require_plan
+from trainables.data import mini_glue
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS
 from trainables.models.exit_rules import Patience, apply_exit
 
 
@@ -188,3 +192,13 @@ def test_evaluating_every_patience_finds_more_than_drawing_one():
     assert drawn == pytest.approx(50 / 9 + 60 * 3 / 9 + 70 * 5 / 9, abs=0.5)
     assert every == 70
     assert search_strategies.found_by(trained, trials=2, most=3, every=True) == 60
+
+
+def test_demonstration_has_options_of_the_makefile_and_data_of_its_generator(tmp_path):
+    folder = demonstration.write_data(tmp_path / "data", mini_glue.SEED)
+    command = demonstration.launch_command(folder, tmp_path, "study")
+    assert " ".join(command).count(" --epochs 12 --select-by at:3 ") == 1
+    for name in demonstration.DEMO_TASKS:
+        for split in ("train", "dev"):
+            ours, theirs = (load_split(TASKS[name], split, data) for data in (str(folder), "mini"))
+            assert ours.texts == theirs.texts and (ours.labels == theirs.labels).all()
