@@ -21,8 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from analysis.layouts.cost_tables import format_gain
 from analysis.layouts.evidence import gather
+from analysis.layouts.exit_tables import format_gain
 from analysis.studies.load import load_study
 from benchmarks.results_file import write_results
 from trainables.data import mini_glue

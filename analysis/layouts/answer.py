@@ -25,8 +25,10 @@ from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import POINTS, TENTHS, Entry, Line, Table
 from analysis.layouts.time_tables import describe_times, format_ratio
+from analysis.statistics.budgets import Kept
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
+from analysis.statistics.exit_settings import HALVINGS
 from analysis.statistics.samples import PLAIN_METHOD, Place
 from analysis.studies.cells import find_repeats
 from study.terminal.text import counted, joined
@@ -34,6 +36,7 @@ from trainables.data.tasks import TASKS
 
 NOTHING_MISSING = "Nothing is missing"
 GENERATED = "The tasks are generated (mini-GLUE): the numbers say nothing about GLUE."
+MOST_PAIRS = 3  # of methods without the baseline that the headline names
 IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that only the report prints
 
 
@@ -73,7 +76,7 @@ class Caveat:
 
 
 def summary_table(evidence: Evidence) -> Table:
-    """Tabulate each cell's difference from the baseline, gain of exits, fewest layers and time, in this order."""
+    """Tabulate each cell's score, layers, difference from the baseline, gain of exits, fewest layers and time."""
     lines = [
         Line(f"{label}/{cell.task}", _describe_cell(evidence, (label, cell.task))) for label, cell in evidence.cells
     ]
@@ -84,6 +87,7 @@ def summary_table(evidence: Evidence) -> Table:
         first_column="arm",
         columns={
             "score": "score",
+            "mean_layers": "layers",
             "difference": f"against {evidence.baseline}",
             "gain": "gain of exits",
             "fewest_layers": WITHIN,
@@ -91,7 +95,7 @@ def summary_table(evidence: Evidence) -> Table:
         },
         lines=lines,
         caption=" ".join(_explain_summary(evidence, lines)),
-        unit="points; fewest_layers: layers; time_ratio: ratio",
+        unit="points; mean_layers: layers; fewest_layers: layers; time_ratio: ratio",
     )
 
 
@@ -102,6 +106,11 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
         return {"score": Entry()}
     mean = float(np.mean(sample.scores if sample else cell.scores))
     entries = {"score": add_seeds(cell, POINTS.entry(mean, mark="°" * (place in evidence.not_above_constant)))}
+    if evidence.with_exits and place in evidence.exits:
+        records = (cell.with_dropped if sample else cell).records
+        layers = [record.mean_layers for record in records if record.mean_layers]
+        text = f"{TENTHS.text(float(np.mean(layers)))} of {evidence.exits[place].num_layers}"
+        entries["mean_layers"] = Entry.from_text(text)
     tests = {(one.row, one.task): one for one in _list_tests(evidence)}
     if place in tests:
         entries["difference"] = format_test(tests[place].test, mark=tests[place].arrow)
@@ -110,15 +119,20 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
     if (gain := describe_gain(evidence, place)) is not None:
         entries["gain"] = gain
     if saving := evidence.savings.get(place):
-        depth = evidence.exits[place].num_layers
-        layers = None if saving.own is None else float(np.mean(saving.own.mean_layers))
-        text = NO_SETTING if layers is None else f"{TENTHS.text(layers)} of {depth}"
-        entries["fewest_layers"] = Entry.from_text(text)
+        entries["fewest_layers"] = _format_kept(saving.own)
     made, plain = evidence.trusted_times, evidence.find_plain(place)
     if made is not None and plain is not None and plain is not cell:
         ratio = made.compare(cell, plain, made.batch_sizes[0])
         entries["time_ratio"] = Entry.from_text(NO_SETTING) if ratio is None else format_ratio(ratio)
     return entries
+
+
+def _format_kept(kept: Kept | None) -> Entry:
+    """Format the score and the mean layers of the cheapest setting; both differ from those of the trials."""
+    if kept is None:
+        return Entry.from_text(NO_SETTING)
+    score, layers = POINTS.text(float(np.mean(kept.scores))), TENTHS.text(float(np.mean(kept.mean_layers)))
+    return Entry.from_text(f"{score} at {layers}")
 
 
 def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
@@ -140,9 +154,10 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
-            f"{WITHIN.capitalize()}: the fewest mean layers at which the method's own exit rule"
-            f"{explain_drawn_exits(evidence)}, at any setting, loses at most {POINTS_LOST} against {references}, as "
-            f"the mean over both halves of dev, each under the other's choice ({NO_SETTING}: no setting does)."
+            f"{WITHIN.capitalize()}: the score at the fewest layers at which the method's own exit rule"
+            f"{explain_drawn_exits(evidence)}, at any setting, loses at most {POINTS_LOST} against {references}; one "
+            f"half of dev chooses the setting, the other measures it, as the mean over {HALVINGS} random splits "
+            f"({NO_SETTING}: no setting does)."
         )
     made = evidence.trusted_times
     if made is not None and "time_ratio" in shown:
@@ -180,11 +195,32 @@ def headline(evidence: Evidence) -> str:
     power = "".join(comparison_notes.power_notes(tests))
     parts += [f"Where no difference was found: {power}."] * bool(parts and power)
     words = " ".join(parts) or f"No difference from {baseline} was found in {where}{f'; {power}' * bool(power)}."
+    words += "".join(f" {sentence}" for sentence in _compare_others(evidence))
     if not evidence.comparisons_of_methods:
         return words
     searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})
     times = " to ".join(dict.fromkeys(str(end) for end in (searches[0], searches[-1])))
     return f"{words} These tests compare the methods: each method was searched {times} times (table search_repeats)."
+
+
+def _compare_others(evidence: Evidence) -> Iterator[str]:
+    """State which methods differ significantly from one another, apart from the baseline."""
+    others = [one for one in evidence.comparisons if one.family == "others"]
+    found = [one for one in others if one.holds]
+    if not found or evidence.comparisons_of_methods:  # these compare configurations
+        return
+    titles_by_pair: dict[tuple[str, str], list[str]] = {}  # better, worse -> tasks
+    for one in found:
+        pair = (one.row, one.other) if one.test.difference > 0 else (one.other, one.row)
+        titles_by_pair.setdefault(pair, []).append(TASKS[one.task].title)
+    if len(titles_by_pair) > MOST_PAIRS:
+        number = f"{len(found)} of {len(others)} comparisons"
+        yield f"Among the other methods, {number} found a difference (table comparisons)."
+        return
+    pairs = [
+        f"{better} is better than {worse} on {joined(titles)}" for (better, worse), titles in titles_by_pair.items()
+    ]
+    yield f"Among the other methods, {'; '.join(pairs)}."
 
 
 def caveats(evidence: Evidence) -> list[Caveat]:

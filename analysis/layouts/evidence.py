@@ -182,7 +182,7 @@ class Evidence:
     def _applied_rules(self) -> dict[Place, tuple[Saving, list[Sweep]]]:
         """What is computed with all exit rules, for cells whose models have exits; each rule is applied once."""
         applied = {}
-        for place in self._with_exits:
+        for place in self.with_exits:
             settings = evaluate_cell(self.cells_by_place[place])
             if settings is not None:  # the settings keep all predictions in memory, so they are not cached
                 applied[place] = read_saving(settings, self.find_plain(place)), list_sweeps(settings)
@@ -191,13 +191,13 @@ class Evidence:
     @cached_property
     def gains(self) -> dict[Place, Gain]:
         """Gain of the exits of each cell whose models have exits, and predictions for at least two seeds."""
-        gains = {place: read_gain(self.cells_by_place[place]) for place in self._with_exits}
+        gains = {place: read_gain(self.cells_by_place[place]) for place in self.with_exits}
         return {place: gain for place, gain in gains.items() if gain is not None}
 
     @cached_property
     def layers_by_difficulty(self) -> dict[Place, LayersByDifficulty]:
         """Exit layers of easy and of hard examples, for cells whose models have exits and whose data are generated."""
-        layers = {place: read_layers_by_difficulty(self.cells_by_place[place]) for place in self._with_exits}
+        layers = {place: read_layers_by_difficulty(self.cells_by_place[place]) for place in self.with_exits}
         return {place: own for place, own in layers.items() if own is not None}
 
     @cached_property
@@ -210,7 +210,7 @@ class Evidence:
         """Cells whose models score significantly below plain models even with all layers, with both mean scores."""
         answered: dict[Place, Sequence[Answers]] = {}
         plain_rows: dict[str, str] = {}  # row with all layers -> row of its plain model
-        for place in self._with_exits:
+        for place in self.with_exits:
             plain = self.find_plain(place)
             if plain is None or not are_comparable(self.cells_by_place[place], plain):
                 continue
@@ -248,7 +248,7 @@ class Evidence:
     def coins(self) -> dict[Place, tuple[np.ndarray, np.ndarray]]:
         """Mean layers (points,) and scores (points, seeds) of the coins of each cell whose models have exits."""
         lines = {}
-        for place in self._with_exits:
+        for place in self.with_exits:
             exits = self.exits[place]
             layers = np.arange(1, exits.num_layers + COIN_STEP / 2, COIN_STEP)
             scores = self.score_coins(place, np.repeat(layers[:, None], len(exits.scores), axis=1))
@@ -257,7 +257,8 @@ class Evidence:
         return lines
 
     @property
-    def _with_exits(self) -> list[Place]:
+    def with_exits(self) -> list[Place]:
+        """Cells whose models have exits, whether or not an example exits early."""
         return [place for place, exits in self.exits.items() if exits.sweeps or exits.is_early]
 
     def find_plain(self, place: Place) -> Cell | None:

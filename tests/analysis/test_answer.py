@@ -14,6 +14,7 @@ from helpers.timed_studies import timed_study
 from msgspec.structs import replace
 
 from analysis import report
+from analysis.layouts import answer as layouts_answer
 from analysis.layouts.answer import answer, caveats, headline, summary_table
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.exit_tables import exits_table
@@ -38,11 +39,11 @@ def kept() -> Evidence:
 
 def test_first_screen_has_line_per_method_and_task(kept):
     table = summary_table(kept)
-    assert list(table.shown) == ["score", "difference", "gain", "fewest_layers"]
+    assert list(table.shown) == ["score", "mean_layers", "difference", "gain", "fewest_layers"]
     texts = {label: [entry.text for entry in entries.values()] for label, entries in lines_of(kept).items()}
-    assert texts["albert/cola"] == ["29.5", "-1.5 (-4.2 to +1.2)"]
-    assert texts["palbert/cola"] == ["30.9", "runs all layers", "5.0 of 6"]
-    assert texts["pondernet/sst2"] == ["79.7", "-6.8 (-8.4 to -5.2)", "-3.6 (-4.0 to -3.1)", "-"]
+    assert texts["albert/cola"] == ["29.5", "6.0 of 6", "-1.5 (-4.2 to +1.2)"]
+    assert texts["palbert/cola"] == ["30.9", "6.0 of 6", "runs all layers", "30.9 at 5.0"]
+    assert texts["pondernet/sst2"] == ["79.7", "4.2 of 6", "-6.8 (-8.4 to -5.2)", "-3.6 (-4.0 to -3.1)", "-"]
     assert len(texts) == 8
 
 
@@ -55,7 +56,8 @@ def first_screen(study) -> str:
 def test_no_number_of_the_first_screen_is_an_average_over_tasks(evidence, first_screen):
     assert set(lines_of(evidence)) == {f"{label}/{cell.task}" for label, cell in evidence.cells}
     for text in (answer(evidence), first_screen):
-        assert set(re.findall(r"mean over \d+ (\w+)", text)) == {"seeds"}
+        over = {words.strip() for words in re.findall(r"mean over \d+ ([\w ]+)", text)}
+        assert "seeds" in over and over <= {"seeds", "random splits"}
 
 
 def test_first_screen_has_the_numbers_of_table_exits(kept):
@@ -63,6 +65,23 @@ def test_first_screen_has_the_numbers_of_table_exits(kept):
     for label, entries in lines_of(kept).items():
         assert entries.get("gain") == exits[label].get("gain")
         assert entries["difference"].values == exits[label]["difference"].values if "difference" in entries else True
+
+
+def test_fewest_layers_stand_with_their_own_score(kept):
+    """The score at the beginning of the line is that of the trials, at other layers."""
+    assert "loses at most 1 point against albert with all layers" in summary_table(kept).caption
+    for place, saving in kept.savings.items():
+        text = lines_of(kept)["/".join(place)]["fewest_layers"].text
+        if saving.own is None:
+            assert text == "-"
+        else:
+            assert text == f"{100 * np.mean(saving.own.scores):.1f} at {np.mean(saving.own.mean_layers):.1f}"
+
+
+def test_layers_of_reported_score_stand_beside_it(kept):
+    lines = lines_of(kept)
+    for place, exits in kept.exits.items():
+        assert lines["/".join(place)]["mean_layers"].text == f"{exits.mean_layers.mean():.1f} of 6"
 
 
 def test_arrow_stands_on_the_tested_difference_of_means(kept):
@@ -124,6 +143,38 @@ def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
     words = "No difference from albert was found in the one comparison; a difference of about "
     assert headline(evidence_of(folder)).startswith(words)
+
+
+def test_other_methods_that_differ_from_one_another_are_named(kept):
+    assert headline(kept).endswith(
+        "Among the other methods, albert is better than pondernet on CoLA and SST-2; pabee is better than pondernet on "
+        "CoLA and SST-2."
+    )
+
+
+def test_many_differences_among_other_methods_are_counted(kept, monkeypatch):
+    monkeypatch.setattr(layouts_answer, "MOST_PAIRS", 1)
+    counted = "Among the other methods, 4 of 6 comparisons found a difference (table comparisons)."
+    assert headline(kept).endswith(counted)
+
+
+def test_no_difference_from_the_baseline_is_not_no_difference(tmp_path):
+    scores = {"albert": 0.7, "palbert": 0.7, "pabee": 0.7}
+    evidence = evidence_of(predicted_study(tmp_path / "s", scores, ["rte"], num_examples=60))
+
+    def headline_if(p_value: float) -> str:
+        """With this p-value for palbert against pabee; albert differs from neither."""
+        vars(evidence)["comparisons"] = [
+            dataclasses.replace(one, adjusted_p_value=p_value if one.family == "others" else 0.9)
+            for one in evidence.comparisons
+        ]
+        return headline(evidence)
+
+    (other,) = (one for one in evidence.comparisons if one.family == "others")
+    better, worse = (other.row, other.other) if other.test.difference > 0 else (other.other, other.row)
+    assert headline_if(0.003).startswith("No difference from albert was found in any of 2 comparisons")
+    assert headline_if(0.003).endswith(f" Among the other methods, {better} is better than {worse} on RTE.")
+    assert "Among the other methods" not in headline_if(0.2)
 
 
 @pytest.mark.parametrize(
