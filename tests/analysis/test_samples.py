@@ -70,7 +70,7 @@ def test_cells_that_read_nothing_are_marked_and_come_first(tmp_path):
     assert constant.startswith("° marks scores that are not shown to be better than a constant answer")
     answer = (tmp_path / "tables" / "answer.md").read_text()
     assert "° marks scores that are not shown to be better than a constant answer" in answer
-    assert re.search(r"^\| palbert/rte +\| +[\d.]+° \| [^|]*↓ \|", answer, re.MULTILINE)
+    assert re.search(r"^\| palbert/rte +\| +[\d.]+° \|[^|]*\| [^|]*↓ \|", answer, re.MULTILINE)
 
 
 CHOOSING = {
