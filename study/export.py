@@ -57,7 +57,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
     to: Annotated[str, option("new or empty folder for the model", "FOLDER")]
-    include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
+    include: Annotated[list[str], option(INCLUDE_NOW, "FOLDER")] = []
     at_layer: Annotated[
         AtLeastOne | None,
         option("export the first N layers and the classifier after them, without exits", "N"),

@@ -13,6 +13,7 @@ import shlex
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -280,7 +281,7 @@ class Options(Typed, frozen=True, kw_only=True):
     compare: Annotated[bool, option("copy nothing; print the differences between MLflow and the journal")] = False
     follow: Annotated[bool, option("keep copying until the study's launch ends")] = False
     register: Annotated[bool, option("after copying, add the confirm models to MLflow's registry")] = False
-    include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
+    include: Annotated[list[str], option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = []
     patience: Annotated[NotNegative, option("how long to retry the last copy; default: %(default)g", "SECONDS")] = 60.0
 
 
@@ -339,7 +340,7 @@ def _compare(folder: Path, uri: str) -> int:
     return 1 if lines else 0
 
 
-def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
+def register_models(mirrored: Mirror, *, include: Sequence[str] = ()) -> None:
     """Register the models of confirm trials in MLflow's model registry. Print a line for each new version.
 
     Raises:

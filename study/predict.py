@@ -95,8 +95,8 @@ class Options(ModelChoice, frozen=True, kw_only=True):
         option("choose a safe exit: at most this share of examples loses a correct answer", "SHARE"),
     ] = None
     include: Annotated[
-        str | None, option(f"{INCLUDE_NOW}; for an exported model, its subfolder `methods`", "FOLDER")
-    ] = None
+        list[str], option(f"{INCLUDE_NOW}; for an exported model, its subfolder `methods`", "FOLDER")
+    ] = []
 
 
 def run(options: Options) -> int:

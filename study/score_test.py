@@ -43,7 +43,7 @@ class Options(Typed, frozen=True, kw_only=True):
     study: Annotated[str, argument("runs/NAME", "the study's folder; all trials must have ended")]
     labels: Annotated[str, option("folder with the label files TASK/test_full.tsv", "FOLDER")]
     data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
-    include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
+    include: Annotated[list[str], option(INCLUDE_NOW, "FOLDER")] = []
 
 
 def run(options: Options) -> int:

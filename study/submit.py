@@ -67,7 +67,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
     method: Annotated[str | None, option("method that provides the models, if the study has several", "NAME")] = None
-    include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
+    include: Annotated[list[str], option(INCLUDE_NOW, "FOLDER")] = []
     data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
     any_length: Annotated[bool, option("accept test sets with an unofficial number of rows")] = False
     seed: Annotated[Count | None, option("use the models of this seed; default: the best seed of each task", "K")] = (

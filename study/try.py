@@ -56,7 +56,7 @@ class Options(Typed, frozen=True, kw_only=True):
     backbone: Annotated[str | None, option("pretrained model; default: that of the method", "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("default: the tokenizer of the backbone", "NAME_OR_FOLDER")] = None
     profile: Annotated[str | None, option("named plan; default: auto, as in study.launch", "NAME")] = None
-    include: Annotated[str | None, option(INCLUDE.partition(";")[0], "FOLDER")] = None
+    include: Annotated[list[str], option(INCLUDE.partition(";")[0], "FOLDER")] = []
     seed: Annotated[Count, option("random seed; default: %(default)d, as in the first confirm trial", "K")] = FIRST_SEED
     out: Annotated[str | None, option("new folder for the trained model; default: the model is not kept", "FOLDER")] = (
         None

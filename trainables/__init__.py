@@ -57,7 +57,7 @@ def list_methods() -> list[str]:
 
 
 def include(folder: str | Path, *, named: str = "folder") -> None:
-    """Add the methods and tasks in a user's folder.
+    """Add the methods and tasks in a user's folder, or in several that `method_files.join_folders` has joined.
 
     A method consists of the files `NAME.py` and `NAME_space.py`. A task is a folder `NAME` with `task.toml`, `train`
     and `dev`.
@@ -69,11 +69,17 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
         ValueError: if the folder has no methods or tasks, or one of them is invalid or has a name that is taken.
     """
     from trainables.data.own_tasks import read_tasks
-    from trainables.data.tasks import TASKS
+    from trainables.data.tasks import TASKS, Task
 
-    tasks = read_tasks(folder)
-    method_files.include(method_files.read_methods(folder, named=named, may_lack_methods=bool(tasks)))
-    TASKS.update({task.name: task for task in tasks})
+    tasks, parts = dict[str, Task](), list[method_files.IncludedMethods]()
+    for one in method_files.split_folders(str(folder)):
+        for task in (here := read_tasks(one)):
+            if task.name in tasks:
+                raise ValueError(f"{named}: {tasks[task.name].place} and {task.place} are tasks of the same name")
+            tasks[task.name] = task
+        parts.append(method_files.read_methods(one, named=named, may_lack_methods=bool(here)))
+    method_files.include(method_files.join_methods(parts, named=named))
+    TASKS.update(tasks)
 
 
 def load(method: str) -> ModuleType:

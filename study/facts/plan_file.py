@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -374,7 +374,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
     Raises:
         ValueError: one of `methods` is still unknown, or the folder is not a folder of methods.
     """
-    known, is_there = method_files.included(), Path(folder).is_dir()
+    known, is_there = method_files.included(), all(Path(one).is_dir() for one in method_files.split_folders(folder))
     if known is None or known.folder != folder:
         method_files.include(None)
         if is_there:
@@ -385,13 +385,13 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
         raise ValueError(f"{fault}; allowed: --include with a folder of all methods of the study")
 
 
-def include_for(method: str, asked: Plan | None, folder: str | None) -> None:
-    """Register a user's method from `folder`. If `folder` is None, use the --include folder of the plan.
+def include_for(method: str, asked: Plan | None, folders: Sequence[str]) -> None:
+    """Register a user's method from `folders`. Without folders, use the --include folders of the plan.
 
     Raises:
         ValueError: the folder is missing, or is not a folder of methods.
     """
-    if folder is not None:
-        trainables.include(folder, named="--include")
+    if folders:
+        trainables.include(method_files.join_folders(folders), named="--include")
     elif asked is not None and asked.include is not UNSET:
         include_folder([method], asked.include)

@@ -153,7 +153,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
         option(_NAMES.format("all (the papers' eight tasks)", _list_defaults("tasks")), "NAME", flag="--task"),
     ] = None
     profile: Annotated[str | None, option("named plan; default: auto (paper with GPUs, else mini)", _PROFILES)] = None
-    include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
+    include: Annotated[list[str], option(INCLUDE, "FOLDER")] = []
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option("search trials per method and task; 0 means no search", "N")] = None

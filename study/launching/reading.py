@@ -56,12 +56,12 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     """
     base, origin = _read_base(options, earlier)
     if options.include:
-        trainables.include(options.include, named="--include")
+        trainables.include(method_files.join_folders(options.include), named="--include")
     elif not (folder := base.include):
         method_files.include(None)
     elif options.plan and (earlier is None or folder != earlier.include):
         trainables.include(folder, named=f"--plan {options.plan}: include =")
-        base = replace(base, include=str(Path(folder).resolve()))
+        base = replace(base, include=method_files.join_absolute([folder]))
     else:
         include_folder(base.methods, folder)
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
@@ -80,7 +80,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     if options.plan:
         base = _resolve_file_names(base, options.plan, name_readers)
     readers = name_readers | {
-        "include": lambda folder: str(Path(folder).resolve()),
+        "include": method_files.join_absolute,
         "select_by": read_select_by,
         "early_stopping": _read_early_stopping,
         "search_only": lambda texts: _resolve_names(texts, (), str),

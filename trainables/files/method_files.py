@@ -13,6 +13,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -41,9 +42,10 @@ _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 class IncludedMethods(Typed, frozen=True, kw_only=True):
     """The files in an included folder, as they were when the folder was read."""
 
-    folder: str  # absolute path
+    folder: str  # absolute path; several are joined by `join_folders`
     sources: Mapping[str, str]  # name of a Python file -> its text
     files: Mapping[str, bytes] = {}  # name of another file -> its content
+    places: Mapping[str, str] = {}  # name of a file -> its folder, if there are several folders
 
     @property
     def digests(self) -> dict[str, str]:
@@ -58,11 +60,19 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         """
         if not self.defines(method):
             return {}
-        others = {file for stem in self.pairs for file in _name_files(stem)} - {*_name_files(_stem(method))}
+        own = _name_files(_stem(method))
+        others = {file for stem in self.pairs for file in _name_files(stem)} - {*own}
+        others |= {name for name in self.sources if self.places.get(name) != self.places.get(own[0])}
         used = [name for name in self.sources if name not in others]
         for name in used:  # grows by what each file imports
             used += [other for other in _list_imports(self.sources[name]) if other in others and other not in used]
-        return {name: self.sources[name].encode() for name in sorted(used)} | dict(self.files)
+        places = {self.places.get(name) for name in used}
+        files = {name: content for name, content in self.files.items() if self.places.get(name) in places}
+        return {name: self.sources[name].encode() for name in sorted(used)} | files
+
+    def locate(self, name: str) -> str:
+        """Return the absolute path of a file, as it was when the folder was read."""
+        return f"{self.places.get(name, self.folder)}/{name}"
 
     def copy(self, cache: Path) -> Path:
         """Return a folder in the cache with a copy of all files; write the copy if it is missing or has changed."""
@@ -177,6 +187,45 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
     return methods
 
 
+def join_folders(folders: Sequence[str]) -> str:
+    """Join the paths of the folders of --include as one text, which `split_folders` splits again."""
+    return os.pathsep.join(folders)
+
+
+def join_absolute(folders: Sequence[str]) -> str:
+    """Join the absolute paths of folders, or of such texts, as `join_folders` does."""
+    return join_folders([str(Path(one).resolve()) for folder in folders for one in split_folders(folder)])
+
+
+def split_folders(text: str) -> list[str]:
+    """Split a text of `join_folders` into the paths of its folders."""
+    return [text] if Path(text).is_dir() else text.split(os.pathsep)
+
+
+def join_methods(parts: Sequence[IncludedMethods], *, named: str) -> IncludedMethods:
+    """Join the methods of several folders, whose files are then one package.
+
+    Raises:
+        ValueError: if two folders have a file of the same name.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    places = dict[str, str]()
+    for part in parts:
+        for name in (*part.sources, *part.files):
+            if name in places:
+                raise ValueError(
+                    f"{named}: {places[name]} and {part.folder} both have {name}; allowed: each name in one folder"
+                )
+            places[name] = part.folder
+    return IncludedMethods(
+        folder=join_folders([part.folder for part in parts]),
+        sources={name: text for part in parts for name, text in part.sources.items()},
+        files={name: content for part in parts for name, content in part.files.items()},
+        places=places,
+    )
+
+
 def _read_others(paths: Sequence[Path], *, named: str) -> dict[str, bytes]:
     """Read the files beside the methods.
 
@@ -257,10 +306,9 @@ def locate_files(method: str) -> tuple[MethodFile, MethodFile]:
     """Locate the file of a method and the file of its search space."""
     stem = _stem(method)
     if _included is not None and stem in _included.pairs:
-        path = f"{_included.folder}/{stem}"
         return (
-            MethodFile(f"{PACKAGE}.{stem}", f"{path}.py"),
-            MethodFile(f"{PACKAGE}.{stem}{SPACE}", f"{path}{SPACE}.py"),
+            MethodFile(f"{PACKAGE}.{stem}", _included.locate(f"{stem}.py")),
+            MethodFile(f"{PACKAGE}.{stem}{SPACE}", _included.locate(f"{stem}{SPACE}.py")),
         )
     return (
         MethodFile(f"trainables.{stem}", f"trainables/{stem}.py"),
@@ -300,7 +348,7 @@ class _Included(MetaPathFinder, ExecutionLoader):
     def get_filename(self, fullname: str) -> str:
         """Return the user's file, which tracebacks name. `__file__` is its copy."""
         assert _included is not None
-        return f"{_included.folder}/{self._file(fullname)}"
+        return _included.locate(self._file(fullname))
 
     def get_source(self, fullname: str) -> str:
         assert _included is not None
