@@ -171,6 +171,7 @@ def test_each_exit_rule_is_applied_once_for_savings_and_rules(tmp_path, monkeypa
     assert applied and max(number for name, number in applied.items() if name not in again) == 2 * 5  # models
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_table_prints_a_dash_where_no_setting_keeps_the_score():
     evidence = gather([load_study(KEPT / "cpu-cola")])

@@ -51,14 +51,16 @@ def tables(tmp_path_factory):
     return {key: render(table, "tex") for key, table in (made | {"strange": strange_table()}).items()}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @needs_latex
-@pytest.mark.parametrize("width", [pytest.param(ARTICLE, marks=pytest.mark.long), NEURIPS])
+@pytest.mark.parametrize("width", [ARTICLE, NEURIPS])
 def test_every_table_compiles_and_nothing_is_too_wide(tables, width, tmp_path):
     found = complaints(list(tables.values()), width, tmp_path, str(pdflatex()))
     assert [line for line in found if "Float too large" not in line] == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @needs_latex
 def test_the_tables_of_a_whole_study_fit_on_a_page_each(tables, tmp_path):
@@ -90,6 +92,7 @@ def test_printed_line_is_not_parsed_as_argument(label):
     assert f"\n{{{label[0]}}}" in render(table, "tex")
 
 
+@pytest.mark.long
 def test_the_caption_is_the_title_and_the_rest_stands_below(tables):
     text = tables["whole dev"]
     assert "\\caption{GLUE dev scores, median over 5 seeds (42, 43, 44, 45, 46).}\n" in text

@@ -260,6 +260,7 @@ def test_quick_commands_import_none_of_the_heavy_packages(command: tuple[str, ..
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_importing_every_module_does_nothing_else(tmp_path: Path) -> None:
     # blocked below, for all the others to show it

@@ -382,6 +382,7 @@ def test_a_claim_of_the_paper_is_the_difference_that_it_prints():
     assert real_results_page.published_difference("rte") == pytest.approx(78.3 - 74.0)
 
 
+@pytest.mark.long
 def test_second_run_of_a_trial_gives_the_same_bits(tmp_path, out):
     shutil.copytree(out / "cpu-cola", tmp_path / "again")
     study = load_study(tmp_path / "again")
@@ -442,6 +443,7 @@ def split_numbers(svg: bytes) -> tuple[str, list[float]]:
     return decimal.sub("#", text), [float(number) for number in decimal.findall(text)]
 
 
+@pytest.mark.long
 def test_exit_rules_in_results_are_of_kept_study():
     evidence = gather([load_study(real_results_page.KEPT / "cpu" / "cpu-cola")])
     table = exits_table(evidence)

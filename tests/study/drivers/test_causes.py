@@ -190,6 +190,7 @@ def damage(folder: Path, what: str) -> None:
         weights.write_bytes(weights.read_bytes()[:100])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "reason"),

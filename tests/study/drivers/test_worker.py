@@ -51,6 +51,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
     gc.collect()

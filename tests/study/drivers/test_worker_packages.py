@@ -48,6 +48,7 @@ def test_group_repeats_requirements_of_the_project() -> None:
         assert whole[name] == requirement
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_worker_trains_with_its_group_alone(tmp_path: Path) -> None:
     assert not ABSENT & needed(PROJECT["dependency-groups"]["worker"]).keys()
