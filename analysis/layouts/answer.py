@@ -7,7 +7,7 @@ follows the tests of the table `search_repeats`. No number of the summary is an 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,6 +80,7 @@ def summary_table(evidence: Evidence) -> Table:
     lines = [
         Line(f"{label}/{cell.task}", _describe_cell(evidence, (label, cell.task))) for label, cell in evidence.cells
     ]
+    depths = _list_depths(evidence)
     return make_table(
         evidence,
         "summary",
@@ -87,7 +88,7 @@ def summary_table(evidence: Evidence) -> Table:
         first_column="arm",
         columns={
             "score": "score",
-            "mean_layers": "layers",
+            "mean_layers": f"layers of {depths.pop()}" if len(depths) == 1 else "layers",
             "difference": f"against {evidence.baseline}",
             "gain": "gain of exits",
             "fewest_layers": WITHIN,
@@ -109,8 +110,9 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
     if evidence.with_exits and place in evidence.exits:
         records = (cell.with_dropped if sample else cell).records
         layers = [record.mean_layers for record in records if record.mean_layers]
-        text = f"{TENTHS.text(float(np.mean(layers)))} of {evidence.exits[place].num_layers}"
-        entries["mean_layers"] = Entry.from_text(text)
+        entry = TENTHS.entry(float(np.mean(layers)))
+        depth = f" of {evidence.exits[place].num_layers}" * (len(_list_depths(evidence)) > 1)
+        entries["mean_layers"] = replace(entry, text=entry.text + depth)
     tests = {(one.row, one.task): one for one in _list_tests(evidence)}
     if place in tests:
         entries["difference"] = format_test(tests[place].test, mark=tests[place].arrow)
@@ -125,6 +127,11 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
         ratio = made.compare(cell, plain, made.batch_sizes[0])
         entries["time_ratio"] = Entry.from_text(NO_SETTING) if ratio is None else format_ratio(ratio)
     return entries
+
+
+def _list_depths(evidence: Evidence) -> set[int]:
+    """List the numbers of layers of the models; the heading names a common one, and otherwise the cells do."""
+    return {exits.num_layers for exits in evidence.exits.values()}
 
 
 def _format_kept(kept: Kept | None) -> Entry:
@@ -154,10 +161,9 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     if "fewest_layers" in shown:
         references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
-            f"{WITHIN.capitalize()}: the score at the fewest layers at which the method's own exit rule"
-            f"{explain_drawn_exits(evidence)}, at any setting, loses at most {POINTS_LOST} against {references}; one "
-            f"half of dev chooses the setting, the other measures it, as the mean over {HALVINGS} random splits "
-            f"({NO_SETTING}: no setting does)."
+            f"{WITHIN.capitalize()}: score and fewest mean layers at which some setting of the method's own exit rule"
+            f"{explain_drawn_exits(evidence)} loses at most {POINTS_LOST} against {references}, chosen on one half of "
+            f"dev and measured on the other, over {HALVINGS} random splits ({NO_SETTING}: none does)."
         )
     made = evidence.trusted_times
     if made is not None and "time_ratio" in shown:
