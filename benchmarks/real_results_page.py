@@ -31,7 +31,7 @@ from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.model_notes import constant_notes
 from analysis.layouts.published_numbers import read_published_rows
 from analysis.layouts.rendering import markdown_grid, render
-from analysis.layouts.table import DIFFERENCE, POINTS, Style
+from analysis.layouts.table import DIFFERENCE, POINTS, NumberFormat
 from analysis.pictures.picture import Picture, render_image
 from analysis.pictures.study_pictures import differences_picture, layers_picture
 from analysis.report import registration
@@ -459,7 +459,7 @@ def claim_line(
         unlearned: rows that are not shown above a constant answer with these exits.
     """
     claimed = published_difference(task)
-    paper = "" if claimed is None or way else Style(signed=True).text(claimed)
+    paper = "" if claimed is None or way else NumberFormat(signed=True).text(claimed)
     start = f"| PALBERT - PonderNet{way} | {TASKS[task].title} | {paper} |"
     found = next((one for one in comparisons if {one.row, one.other} == {OURS, THEIRS} and one.task == task), None)
     if found is None:

@@ -67,7 +67,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TimedCommand:
     """A command, and what it may take."""
 
     name: str
@@ -99,7 +99,7 @@ def build_benchmark_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def measured(folder: Path, options: argparse.Namespace) -> list[Measured]:
+def measured(folder: Path, options: argparse.Namespace) -> list[TimedCommand]:
     """The commands, the studies that they read made in `folder`."""
     epochs = 96
     long = made_study(folder / "long", trials=options.events // (epochs + 2), epochs=epochs)
@@ -112,20 +112,22 @@ def measured(folder: Path, options: argparse.Namespace) -> list[Measured]:
     asked = (*asked_for(folder / "wide", trials=options.trials, epochs=5), *out)
     dry_run = ("study.launch", "--dry-run", *ARMS, "--samples", str(options.samples), "--early-stopping", "asha")
     return [
-        Measured(f"dry run of {options.samples} samples", dry_run, 3.0),
-        Measured(f"status of {options.events} events", ("study.status", str(long)), 2.0, 150.0),
-        Measured(f"status of {options.many} trials, a journal of {megabytes:.1f} MB", ("study.status", str(many)), 2.0),
-        Measured(f"report of {options.many} trials", ("analysis.report", str(many)), 20.0, 500.0),
-        Measured(f"launch of a finished study of {options.trials} trials", ("study.launch", *asked), 2.0),
-        Measured(f"mirror of {options.trials} trials", ("study.mirror", str(wide), *store), 30.0),
-        Measured(
+        TimedCommand(f"dry run of {options.samples} samples", dry_run, 3.0),
+        TimedCommand(f"status of {options.events} events", ("study.status", str(long)), 2.0, 150.0),
+        TimedCommand(
+            f"status of {options.many} trials, a journal of {megabytes:.1f} MB", ("study.status", str(many)), 2.0
+        ),
+        TimedCommand(f"report of {options.many} trials", ("analysis.report", str(many)), 20.0, 500.0),
+        TimedCommand(f"launch of a finished study of {options.trials} trials", ("study.launch", *asked), 2.0),
+        TimedCommand(f"mirror of {options.trials} trials", ("study.mirror", str(wide), *store), 30.0),
+        TimedCommand(
             "the same runs by MLflow's client alone",
             ("benchmarks.mlflow_loop", str(wide), f"sqlite:///{folder}/loop-$$.db"),
         ),
     ]
 
 
-def measure(one: Measured, repeats: int) -> Figure:
+def measure(one: TimedCommand, repeats: int) -> Figure:
     """The medians of what the command took; each time it writes to a store of its own."""
     figures = [run_once(tuple(word.replace("$$", str(number)) for word in one.command)) for number in range(repeats)]
     return Figure(**{name: median(vars(own)[name] for own in figures) for name in vars(figures[0])})
@@ -144,11 +146,11 @@ def run_once(command: tuple[str, ...]) -> Figure:
     return Figure(seconds, cpu_seconds, int(re.findall(r"VmHWM:\s+(\d+) kB", said)[-1]) / 1024)
 
 
-def is_held(one: Measured, figure: Figure) -> bool:
+def is_held(one: TimedCommand, figure: Figure) -> bool:
     return figure.seconds <= one.limit_seconds and figure.megabytes <= (one.limit_megabytes or float("inf"))
 
 
-def describe(one: Measured, figure: Figure) -> str:
+def describe(one: TimedCommand, figure: Figure) -> str:
     limit = f"at most {one.limit_seconds:g} s" if isfinite(one.limit_seconds) else "the peer"
     memory = f" and {one.limit_megabytes:g} MB" if one.limit_megabytes else ""
     seconds = f"{figure.seconds:.2f} s, {figure.cpu_seconds:.2f} s of CPU"

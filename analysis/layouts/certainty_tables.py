@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.layouts.comparison_notes import look_notes, style_of_detectable
+from analysis.layouts.comparison_notes import choose_number_format, look_notes
 from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, format_test, make_table
 from analysis.layouts.paper_tables import pairs_with_published
 from analysis.layouts.published_numbers import (
@@ -27,7 +27,7 @@ from analysis.layouts.table import (
     Block,
     Entry,
     Line,
-    Style,
+    NumberFormat,
     Table,
 )
 from analysis.statistics import comparisons
@@ -42,7 +42,7 @@ from trainables.configuration.ranges import Choices, Interval, format_range
 from trainables.configuration.schema import Value
 from trainables.data.tasks import TASKS
 
-SPREAD = Style(scale=100, decimals=2)
+SPREAD = NumberFormat(scale=100, decimals=2)
 MARK_OF = {meaning: mark for mark, meaning in MARKS.items()}
 OnTest = Mapping[str, ModelOnTest]  # by the trial's key
 
@@ -93,7 +93,7 @@ def _describe_comparison(one: Comparison) -> dict[str, Entry]:
         "adjusted_p_value": _format_p_value(one.adjusted_p_value),
     }
     if (missed := one.missed_difference) is not None:
-        entry = style_of_detectable(missed).entry(missed)
+        entry = choose_number_format(missed).entry(missed)
         entries["detectable_difference"] = replace(entry, text=NOTHING) if missed > MOST_REALISTIC else entry
     return entries
 

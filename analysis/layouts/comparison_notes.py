@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.layouts.table import DIFFERENCE, POINTS, WHOLE_POINTS, Style
+from analysis.layouts.table import DIFFERENCE, POINTS, WHOLE_POINTS, NumberFormat
 from analysis.statistics.comparisons import (
     FACTS_OF_FAMILY,
     MOST_REALISTIC,
@@ -107,10 +107,10 @@ def format_detectable(difference: float) -> str:
     """Format a detectable difference as one rounded number; empty if two methods are unlikely to differ so much."""
     if difference > MOST_REALISTIC:
         return ""
-    return f"about {style_of_detectable(difference).text(difference)} points"
+    return f"about {choose_number_format(difference).text(difference)} points"
 
 
-def style_of_detectable(difference: float) -> Style:
+def choose_number_format(difference: float) -> NumberFormat:
     """Choose how exactly a detectable difference, which is an estimate, is printed."""
     return POINTS if difference < 0.1 else WHOLE_POINTS
 

@@ -39,7 +39,7 @@ def compute_table(evidence: Evidence) -> Table:
     )
 
 
-def _describe_compute(entry: costs.Entry, unit: costs.TimeUnit) -> dict[str, Entry]:
+def _describe_compute(entry: costs.LedgerEntry, unit: costs.TimeUnit) -> dict[str, Entry]:
     """Return the row's entries in table `compute`. The JSON file has the exact seconds."""
 
     def describe(spent: costs.Compute) -> Entry:

@@ -20,7 +20,7 @@ from analysis.layouts.table import (
     Block,
     Entry,
     Line,
-    Style,
+    NumberFormat,
     Table,
 )
 from analysis.statistics import costs
@@ -38,7 +38,7 @@ from trainables.models.safe_exits import CONFIDENCE
 
 SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
 NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of the layers
-LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
+LAYERS_RANGE = NumberFormat("{} ({} to {})", ("", *INTERVAL), decimals=2)
 POINTS_LOST = f"{100 * MOST_LOST:g} point"
 WITHIN = f"within {POINTS_LOST}"  # title of the column with the fewest layers
 NO_SETTING = "-"  # printed if no exit setting keeps the score

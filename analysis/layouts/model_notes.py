@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.layouts.table import HUNDREDTHS, POINTS, TENTHS, Style
+from analysis.layouts.table import HUNDREDTHS, POINTS, TENTHS, NumberFormat
 from analysis.statistics.difficulty import LayersByDifficulty
 from analysis.statistics.exits import FullRun
 from analysis.statistics.samples import PLAIN_METHOD, Place, Sample, count_collapsed
@@ -14,7 +14,7 @@ from analysis.studies.cells import Cell, Row
 from study.terminal.text import counted
 from trainables.data.tasks import TASKS
 
-_LAYERS = Style(signed=True)  # of a difference
+_LAYERS = NumberFormat(signed=True)  # of a difference
 _SPREAD_OF_DRAWS = "sample_std"  # metric of models with random exits: over draws; 0 if there is one draw
 
 

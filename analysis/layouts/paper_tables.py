@@ -39,7 +39,7 @@ from analysis.layouts.table import (
     Block,
     Entry,
     Line,
-    Style,
+    NumberFormat,
     Table,
 )
 from analysis.statistics.comparisons import is_epoch_chosen_on_dev
@@ -239,7 +239,7 @@ def _describe_row(row: Row) -> dict[str, Entry]:
     millions = float(np.median(sizes)) / 1e6 if sizes else None
     entries = {
         "backbone": Entry.from_text(cells[-1].arm.pinned_backbone),
-        "parameters_millions": (Style(decimals=3) if millions and millions < 1 else WHOLE).entry(millions),
+        "parameters_millions": (NumberFormat(decimals=3) if millions and millions < 1 else WHOLE).entry(millions),
         "speed_up": HUNDREDTHS.entry(speed_up(cells)),
     }
     return entries | ({"macro": POINTS.entry(macro(row))} if row.cells.keys() >= {*PAPER_TASKS} else {})

@@ -51,7 +51,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Style:
+class NumberFormat:
     """Format of an entry's numbers, and the suffixes of the CSV columns."""
 
     pattern: str = "{}"
@@ -93,15 +93,15 @@ class Style:
 
 
 INTERVAL = ("_low", "_high")
-WHOLE, TENTHS, HUNDREDTHS = Style(decimals=0), Style(), Style(decimals=2)
-DEVIATION = Style("{} ± {}", ("", "_sd"))  # 72.1 ± 1.6
+WHOLE, TENTHS, HUNDREDTHS = NumberFormat(decimals=0), NumberFormat(), NumberFormat(decimals=2)
+DEVIATION = NumberFormat("{} ± {}", ("", "_sd"))  # 72.1 ± 1.6
 # Styles of scores in [-1, 1], which the papers print in points:
-POINTS = Style(scale=100)  # 72.5
-WHOLE_POINTS = Style(scale=100, decimals=0)  # 73
-DIFFERENCE = Style(scale=100, signed=True)  # +1.5
-HALF_WIDTH = Style("± {}", scale=100)
-POINTS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), scale=100)  # 72.5 (70.0 to 74.0)
-ESTIMATE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1.5 (-0.2 to +3.1)
+POINTS = NumberFormat(scale=100)  # 72.5
+WHOLE_POINTS = NumberFormat(scale=100, decimals=0)  # 73
+DIFFERENCE = NumberFormat(scale=100, signed=True)  # +1.5
+HALF_WIDTH = NumberFormat("± {}", scale=100)
+POINTS_RANGE = NumberFormat("{} ({} to {})", ("", *INTERVAL), scale=100)  # 72.5 (70.0 to 74.0)
+ESTIMATE = NumberFormat("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1.5 (-0.2 to +3.1)
 
 
 @dataclass(frozen=True)

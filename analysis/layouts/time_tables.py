@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analysis.layouts.evidence import Evidence, make_table
-from analysis.layouts.table import INTERVAL, Block, Entry, Line, Style, Table
+from analysis.layouts.table import INTERVAL, Block, Entry, Line, NumberFormat, Table
 from analysis.statistics.samples import Place
 from analysis.statistics.times import SLOW_TEXTS, Measurement, Ratio
 from study.terminal.text import joined
@@ -15,7 +15,7 @@ MOST_ROWS = 4  # of which all pairs are compared; of more, only pairs with a ref
 SPLIT_BATCH = 1  # batch size at which a note compares the heads with the encoder
 NOTED_SHARE = 0.5  # least time of the heads, as a share of the encoder's, that a note reports
 COMMAND = "python -m study.time runs/NAME"  # without the folder, so that a moved study has the same answer
-RATIO = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
+RATIO = NumberFormat("{} ({} to {})", ("", *INTERVAL), decimals=2)
 COLUMNS = {
     "mean_ms": "mean",
     "median_ms": "median",

@@ -52,7 +52,7 @@ class PretrainingCost:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """GPU and CPU time spent on all trials of a row's arms, including stopped, failed and repeated trials.
 
     If the backbone was pretrained by this package, each arm also pays an equal share of the pretraining.
@@ -99,7 +99,7 @@ def sum_compute(spent: Iterable[Spent | Compute]) -> Compute:
     return Compute(*(sum(getattr(entry, unit) for entry in entries) for unit in UNITS))
 
 
-def row_ledger(rows: list[Row]) -> list[Entry]:
+def row_ledger(rows: list[Row]) -> list[LedgerEntry]:
     """Compute the costs of each row, including repeated searches."""
     entries = []
     for row in rows:
@@ -107,7 +107,7 @@ def row_ledger(rows: list[Row]) -> list[Entry]:
         costs = [pretraining_cost(study) for cell in searched for study in cell.studies]
         spent = compute_ledger(record for cell in searched for record in cell.paid)
         unfinished = frozenset(task for task, cell in row.cells.items() if cell.state == "missing")
-        entries.append(Entry(row.label, spent, [cost for cost in costs if cost is not None], unfinished))
+        entries.append(LedgerEntry(row.label, spent, [cost for cost in costs if cost is not None], unfinished))
     return entries
 
 
@@ -121,7 +121,7 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
     return PretrainingCost(made, whole, arms=len(pretrained))
 
 
-def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
+def warn_of_unlike_compute(entries: list[LedgerEntry]) -> list[str]:
     """Return a warning if the compute of the rows differs by over 20 % on the tasks that all rows have finished.
 
     Pretraining gets a separate warning.
@@ -140,7 +140,7 @@ def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
     return warnings + _unlike("compute on the tasks that all rows have finished", computes)
 
 
-def _dearest(entry: Entry) -> Compute:
+def _dearest(entry: LedgerEntry) -> Compute:
     """Return the full cost of the row's most expensive pretraining."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))

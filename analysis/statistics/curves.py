@@ -58,7 +58,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Measured(Settings):
+class MeasuredSettings(Settings):
     """Exit settings, chosen on one half of dev and measured on the other half. They are sorted by mean layers."""
 
     most_layers: float  # of the most expensive setting, chosen or not; the curve is flat from its last point to here
@@ -72,7 +72,7 @@ class Measured(Settings):
 class Curves:
     """Curves of score over mean layers, one per model of a cell."""
 
-    halves: tuple[tuple[Measured, ...], ...]  # (2, seeds)
+    halves: tuple[tuple[MeasuredSettings, ...], ...]  # (2, seeds)
     models: tuple[Settings, ...]  # (seeds,): all settings on all examples
 
     @property
@@ -181,9 +181,9 @@ def swept_settings(predictions: Predictions) -> Settings | None:
     )
 
 
-def _measure(choosing: Settings, measuring: Settings) -> Measured:
+def _measure(choosing: Settings, measuring: Settings) -> MeasuredSettings:
     """Choose the settings that are Pareto-optimal on one half of dev, and measure them on the other half."""
     places = pareto_places(choosing.mean_layers, choosing.scores)
     places = places[np.argsort(measuring.mean_layers[places], kind="stable")]
     most_layers = float(measuring.mean_layers.max())
-    return Measured(measuring.examples, measuring.answers[places], measuring.exit_layers[places], most_layers)
+    return MeasuredSettings(measuring.examples, measuring.answers[places], measuring.exit_layers[places], most_layers)

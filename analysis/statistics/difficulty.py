@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis.statistics.gains import can_measure
 from analysis.statistics.samples import RESAMPLES, over_resamples, ratio
-from analysis.statistics.uncertainty import Interval, mean_interval
+from analysis.statistics.uncertainty import ConfidenceInterval, mean_interval
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from trainables.data import mini_glue
@@ -27,7 +27,7 @@ class LayersByDifficulty:
 
     easy: float
     hard: float
-    interval: Interval  # 95 % interval of `hard` - `easy`, over seeds and dev examples
+    interval: ConfidenceInterval  # 95 % interval of `hard` - `easy`, over seeds and dev examples
 
 
 def read_layers_by_difficulty(cell: Cell) -> LayersByDifficulty | None:

@@ -26,7 +26,7 @@ from analysis.statistics.samples import (
     metrics_of_split,
     over_resamples,
 )
-from analysis.statistics.uncertainty import Interval, mean_interval
+from analysis.statistics.uncertainty import ConfidenceInterval, mean_interval
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from trainables.data.tasks import Task
@@ -50,7 +50,7 @@ class Gain(Scored):
         return float(np.mean(self.scores))
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> ConfidenceInterval:
         """95 % interval of the mean gain over seeds and dev examples."""
         return mean_interval(self.resampled, self.scores)
 

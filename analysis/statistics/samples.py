@@ -51,7 +51,7 @@ class Sample(Scored):
     constant: np.ndarray | None = None  # (resamples,) scores of the best constant answer; None for a regression
 
     @property
-    def mean_interval(self) -> uncertainty.Interval:
+    def mean_interval(self) -> uncertainty.ConfidenceInterval:
         """95 % interval of the mean score over seeds and dev examples, clipped to possible scores."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))

@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from analysis.statistics.uncertainty import Interval, Variance, mean_interval, paired_test, welch_test
+from analysis.statistics.uncertainty import ConfidenceInterval, Variance, mean_interval, paired_test, welch_test
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study
 from study.facts.events import TimesMeasured
@@ -64,14 +64,14 @@ class Times:
         return float(np.percentile(self.texts, SLOW_TEXTS))
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> ConfidenceInterval:
         """95 % interval of the mean, over seeds, texts and rounds; a time is never below 0."""
         if len(self.seeds) > 1:
             found = mean_interval(self.resampled, self.texts.mean(axis=1).tolist())
         else:
             test = paired_test(self.mean, _variances_of_one(self.resampled[:, 0], self.rounds[0]))
-            found = Interval(test.low, test.high)
-        return Interval(max(found.low, 0.0), found.high)
+            found = ConfidenceInterval(test.low, test.high)
+        return ConfidenceInterval(max(found.low, 0.0), found.high)
 
     @cached_property
     def resampled(self) -> np.ndarray:
@@ -104,7 +104,7 @@ def compare_times(own: Times, other: Times) -> Ratio:
         return _compare_pairs(own.take(own.seeds[:1]), other.take(other.seeds[:1]))
     logs = [np.log(times.texts.mean(axis=1)) for times in (own, other)]
     test = welch_test(np.log(own.resampled), np.log(other.resampled), logs[0].tolist(), logs[1].tolist())
-    return _from_logs(test.difference, Interval(test.low, test.high))
+    return _from_logs(test.difference, ConfidenceInterval(test.low, test.high))
 
 
 def _compare_pairs(own: Times, other: Times) -> Ratio:
@@ -113,7 +113,7 @@ def _compare_pairs(own: Times, other: Times) -> Ratio:
     if len(logs) > 1:
         return _from_logs(float(logs.mean()), mean_interval(resampled, logs.tolist()))
     test = paired_test(float(logs[0]), _variances_of_one(resampled[:, 0], np.log(own.rounds[0] / other.rounds[0])))
-    return _from_logs(test.difference, Interval(test.low, test.high))
+    return _from_logs(test.difference, ConfidenceInterval(test.low, test.high))
 
 
 def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Variance]:
@@ -122,7 +122,7 @@ def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Varianc
     return [Variance(float(np.var(resampled, ddof=1)), np.inf), *([over_rounds] if over_rounds else [])]
 
 
-def _from_logs(log: float, interval: Interval) -> Ratio:
+def _from_logs(log: float, interval: ConfidenceInterval) -> Ratio:
     value, low, high = np.exp([log, interval.low, interval.high]).tolist()
     return Ratio(value, low, high)
 

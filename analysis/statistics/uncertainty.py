@@ -19,7 +19,7 @@ WIDEST = 2.0  # largest difference of two scores in [-1, 1]
 
 
 @dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """Bounds of a 95 % interval."""
 
     low: float
@@ -45,10 +45,10 @@ class PairedTest:
     freedom: float  # degrees of freedom
 
 
-def bootstrap_interval(resampled: np.ndarray) -> Interval:
+def bootstrap_interval(resampled: np.ndarray) -> ConfidenceInterval:
     """Compute the 95 % percentile bootstrap interval of a statistic from its values on resamples, (resamples,)."""
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    return Interval(low, high)
+    return ConfidenceInterval(low, high)
 
 
 def welch_test(
@@ -93,7 +93,7 @@ def variance_of_interaction(resampled: np.ndarray) -> float:
     return float(resampled.shape[1] * _variance_between_seeds(resampled))
 
 
-def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
+def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> ConfidenceInterval:
     """Compute the 95 % confidence interval of a mean score over seeds and dev examples.
 
     The arguments and the estimate of the variance are those of `welch_test`.
@@ -102,8 +102,8 @@ def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
     of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
     test = paired_test(float(np.mean(scores)), [of_examples, _variance_over_seeds(scores)])
     if test.standard_error == 0:  # without any spread, the interval is the score itself
-        return Interval(test.difference, test.difference)
-    return Interval(test.low, test.high)
+        return ConfidenceInterval(test.difference, test.difference)
+    return ConfidenceInterval(test.low, test.high)
 
 
 def at_level(test: PairedTest, level: float) -> PairedTest:

@@ -132,7 +132,7 @@ def continue_trial(
     torch.set_num_threads(1)
     include(included)
     before = train_other_method()
-    functions, settings = list_functions(), read_settings()
+    functions, settings = list_functions(), read_torch_settings()
     try:
         trained = finish(TrainingRun.resume(folder, cache=cache_folder(), limit=ROWS))
     except Exception as error:  # noqa: BLE001  # a user's method may raise anything
@@ -140,7 +140,7 @@ def continue_trial(
         return
     now = list_functions()
     changes = [f"replaces {name}" for name, function in functions.items() if now.get(name) is not function]
-    changes += [f"sets {name} to {value}" for name, value in read_settings().items() if value != settings[name]]
+    changes += [f"sets {name} to {value}" for name, value in read_torch_settings().items() if value != settings[name]]
     send(Continued(trained, changes=tuple(changes), is_other_method_equal=train_other_method() == before))
 
 
@@ -173,7 +173,7 @@ def _is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
     return issubclass(type(value), kinds)
 
 
-def read_settings() -> dict[str, object]:
+def read_torch_settings() -> dict[str, object]:
     """Read PyTorch's global settings that can change numbers."""
     backends = torch.backends
     return {

@@ -67,7 +67,7 @@ class Forecast:
     """The forecast of a plan, as data for programs and as lines to print."""
 
     estimates: dict[str, Cost]  # by arm
-    measured: dict[str, Measured]  # by arm
+    measured: dict[str, MeasuredCost]  # by arm
     done: Done | None
     lines: list[str]
 
@@ -120,7 +120,7 @@ def forecast_plan(
     return Forecast(costs, measured, done, lines)
 
 
-def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
+def probe(resolved: ResolvedPlan) -> dict[str, MeasuredCost]:
     """Measure each arm's cost with a few training steps and evaluation batches. Print each arm's seconds per epoch."""
     import torch
 
@@ -133,7 +133,7 @@ def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
     for arm in resolved.arms:
         spec = specify_arm(resolved, arm, arm.any_configuration, seed=0)
         run = TrainingRun(spec, device=device, cache=cache_folder())
-        cost = Measured(run.measure_epoch_seconds(steps=_PROBE_STEPS), run.model_bytes, "probe")
+        cost = MeasuredCost(run.measure_epoch_seconds(steps=_PROBE_STEPS), run.model_bytes, "probe")
         print(f"probed {arm.name}: {cost.epoch_seconds:.2f} s per epoch", file=sys.stderr)
         measured[arm.name] = cost
     return measured
@@ -158,15 +158,15 @@ class Cost(Typed, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Measured cost of one arm's trials."""
+class MeasuredCost:
+    """MeasuredCost cost of one arm's trials."""
 
     epoch_seconds: float
     model_bytes: int | None  # size of one trained model on disk
     source: Literal["probe", "records"]
 
 
-def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[str, Cost]:
+def estimate(resolved: ResolvedPlan, measured: Mapping[str, MeasuredCost]) -> dict[str, Cost]:
     """Estimate the cost of every arm; the keys of `measured` and of the result are arm names."""
     return {arm.name: _estimate_arm(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
 
@@ -182,7 +182,7 @@ def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[
     }
 
 
-def _estimate_arm(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -> Cost:
+def _estimate_arm(resolved: ResolvedPlan, arm: Arm, measured: MeasuredCost | None) -> Cost:
     search = expected_epochs(arm.samples, arm.epochs, resolved.protocol.early_stopping)
     confirm = len(arm.seeds) * arm.epochs
     model_bytes = measured.model_bytes if measured else None
@@ -266,10 +266,10 @@ def _simulate_trial(score: float, rungs: dict[int, list[float]], epochs: int, st
     return epochs
 
 
-def measure_costs(facts: StudyFacts) -> dict[str, Measured]:
+def measure_costs(facts: StudyFacts) -> dict[str, MeasuredCost]:
     """Measure the cost of each arm's trials from their reported epochs and their stored models."""
     return {
-        name: Measured(arm.wall_seconds / arm.epochs, _measure_model(arm.records), "records")
+        name: MeasuredCost(arm.wall_seconds / arm.epochs, _measure_model(arm.records), "records")
         for name, arm in facts.arms.items()
         if arm.epochs
     }
@@ -307,7 +307,7 @@ class Space:
 
 
 def estimate_space(
-    progress: StudyProgress, storage: StudyStorage, *, slots: int, measured: Mapping[str, Measured] | None = None
+    progress: StudyProgress, storage: StudyStorage, *, slots: int, measured: Mapping[str, MeasuredCost] | None = None
 ) -> Space | None:
     """Estimate the space for the models and states that the launched arms have yet to write.
 
@@ -336,7 +336,7 @@ def _count_models(arm: ArmProgress) -> int:
     return arm.confirm_trials_to_start + sum(trial.phase == "confirm" for trial in arm.facts.under_way.values())
 
 
-def _find_model_bytes(arm: ArmProgress, storage: str, measured: Measured | None) -> int | None:
+def _find_model_bytes(arm: ArmProgress, storage: str, measured: MeasuredCost | None) -> int | None:
     """Return the size of a stored model, from a probe, a trial or the backbone's configuration; None if unknown."""
     if measured and measured.model_bytes:
         return measured.model_bytes
@@ -353,7 +353,7 @@ def _find_model_bytes(arm: ArmProgress, storage: str, measured: Measured | None)
         return None
 
 
-def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
+def describe_time_limit(minutes: float, measured: Mapping[str, MeasuredCost]) -> str:
     """Describe the effect of --max-minutes. An epoch that is running at the limit is lost and repeated later."""
     limit = (
         f"--max-minutes {minutes:g}: an epoch that is unfinished at this limit is lost, and the next launch repeats it"

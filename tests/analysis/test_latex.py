@@ -5,7 +5,7 @@ from helpers.latex_documents import ARTICLE, NEURIPS, complaints, pdflatex
 from helpers.made_studies import arm, predicted_study, write_study
 
 from analysis.layouts.rendering import render, tex
-from analysis.layouts.table import INTERVAL, Block, Entry, Line, Style, Table
+from analysis.layouts.table import INTERVAL, Block, Entry, Line, NumberFormat, Table
 from analysis.studies.load import load_studies
 from analysis.tables import make_tables
 
@@ -27,7 +27,7 @@ def strange_table() -> Table:
         name="strange",
         title=STRANGE,
         columns={"rte": STRANGE, "cola": "CoLA"},
-        lines=[line, Line(UNCHANGED, {}), Line("", {"rte": Style("{} to {}", INTERVAL).entry(-10.0, 100.0)})],
+        lines=[line, Line(UNCHANGED, {}), Line("", {"rte": NumberFormat("{} to {}", INTERVAL).entry(-10.0, 100.0)})],
         blocks=[Block(STRANGE * 3, [Line(STRANGE, {}, source="published")])],
         caption=STRANGE * 3,
         notes=[STRANGE] * 2,
@@ -104,7 +104,7 @@ def test_the_caption_is_the_title_and_the_rest_stands_below(tables):
 
 
 def test_a_mark_takes_no_room_so_that_digits_stand_below_digits():
-    lines = [Line("a", {"rte": Entry("85.0", {"": "85.0"}, mark="↑")}), Line("b", {"rte": Style().entry(-0.5)})]
+    lines = [Line("a", {"rte": Entry("85.0", {"": "85.0"}, mark="↑")}), Line("b", {"rte": NumberFormat().entry(-0.5)})]
     text = render(Table(name="t", title="T", columns={"rte": "RTE"}, lines=lines, caption=""), "tex")
     assert "\na & 85.0\\rlap{$\\uparrow$} \\\\\nb & $-$0.5 \\\\\n" in text
 

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from analysis.layouts.rendering import FIGURE_SPACE, html_figure, json_text, render, split_caption
-from analysis.layouts.table import DEVIATION, INTERVAL, TENTHS, Block, Entry, Line, Style, Table, text_table
+from analysis.layouts.table import DEVIATION, INTERVAL, TENTHS, Block, Entry, Line, NumberFormat, Table, text_table
 
 SCORE = Entry("71.5", {"": "71.5"}, n=4, off_protocol=True, mark="↑", href="https://example.org/runs?a=1&b=2")
 
@@ -54,7 +54,7 @@ class Tags(HTMLParser):
     [(-0.04, False, "0.0"), (-0.04, True, "-0.04"), (-1e-15, True, "+0.0"), (-0.06, False, "-0.1")],
 )
 def test_what_rounds_to_zero_has_no_minus(value, signed, text):
-    assert Style(signed=signed).text(value) == text
+    assert NumberFormat(signed=signed).text(value) == text
 
 
 def test_entry_without_a_number_is_a_gap():
@@ -80,7 +80,9 @@ def test_markdown_keeps_characters_that_would_be_markup():
 def test_every_number_in_the_csv_is_a_number():
     lines = [
         Line("palbert", {"rte": SCORE, "cola": Entry()}),
-        Line("albert", {"rte": DEVIATION.entry(72.1, None), "cola": Style("{} to {}", INTERVAL).entry(-1.0, 2.0)}),
+        Line(
+            "albert", {"rte": DEVIATION.entry(72.1, None), "cola": NumberFormat("{} to {}", INTERVAL).entry(-1.0, 2.0)}
+        ),
     ]
     for row in rows_of_csv(made(lines)):
         numbers = list(row.values())[4:]

@@ -21,7 +21,7 @@ from study import launch
 from study.decisions.progress import compute_progress
 from study.facts.study_facts import StudyFacts, read_facts
 from study.launching import forecast
-from study.launching.forecast import Measured, Space, estimate_space, forecast_plan
+from study.launching.forecast import MeasuredCost, Space, estimate_space, forecast_plan
 from study.storage.trial_places import StudyStorage
 
 STUDY = [
@@ -103,7 +103,7 @@ def test_disk_without_inodes_is_named(tmp_path):
 def sized(monkeypatch, *, free: int) -> Space:
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
     plan = mini_plan(tasks=("rte",))
-    measured = {arm.name: Measured(1.0, 1_000_000, "probe") for arm in plan.arms}
+    measured = {arm.name: MeasuredCost(1.0, 1_000_000, "probe") for arm in plan.arms}
     space = estimate_space(compute_progress(plan, StudyFacts()), StudyStorage("/storage"), slots=2, measured=measured)
     assert space is not None
     return space
@@ -128,7 +128,7 @@ def test_dry_run_compares_space_with_backbone_size(tmp_path, capsys):
 
 def test_nothing_is_estimated_of_a_storage_under_a_uri():
     plan = mini_plan(tasks=("rte",))
-    measured = {arm.name: Measured(1.0, 1_000_000, "probe") for arm in plan.arms}
+    measured = {arm.name: MeasuredCost(1.0, 1_000_000, "probe") for arm in plan.arms}
     progress = compute_progress(plan, StudyFacts())
     assert estimate_space(progress, StudyStorage("s3://bucket/x"), slots=2, measured=measured) is None
     unchecked = replace(plan, arms=tuple(replace(arm, backbone_fingerprint="unknown") for arm in plan.arms))

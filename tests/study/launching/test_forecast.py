@@ -17,7 +17,7 @@ from study.decisions import asha
 from study.decisions.progress import StudyProgress
 from study.facts.events import EpochReported
 from study.launching.forecast import (
-    Measured,
+    MeasuredCost,
     describe_backbones,
     describe_time_limit,
     estimate,
@@ -197,7 +197,7 @@ def error_after(simulation, part):
 
 
 def test_time_limit_says_what_is_lost():
-    measured = {name: Measured(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
+    measured = {name: MeasuredCost(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
     said = describe_time_limit(10, measured)
     assert says(said, "--max-minutes 10: ", "b/rte takes 4:30, estimated from earlier trials") and said.endswith(
         "trials"
