@@ -16,7 +16,7 @@ from analysis.explain import explain
 from analysis.layouts.published_numbers import explain_not_comparable, read_published_rows
 from analysis.statistics.costs import (
     Compute,
-    Entry,
+    LedgerEntry,
     PretrainingCost,
     pretraining_cost,
     row_ledger,
@@ -86,9 +86,13 @@ def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_me
     shared = [PretrainingCost(PRETRAINING, Compute(1e6, 0.0), arms=2)]
     trial = two_methods.records[0]
     own = [compute_ledger([replace(trial, gpu_seconds=seconds)]) for seconds in (100.0, 130.0)]
-    (warning,) = warn_of_unlike_compute([Entry("albert", own[0], shared), Entry("pondernet", own[1], shared)])
+    (warning,) = warn_of_unlike_compute(
+        [LedgerEntry("albert", own[0], shared), LedgerEntry("pondernet", own[1], shared)]
+    )
     assert warning.startswith("compute on the tasks that all rows have finished differs by more than 20 %")
-    assert warn_of_unlike_compute([Entry("albert", own[0], shared), Entry("pondernet", own[0], shared)]) == []
+    assert (
+        warn_of_unlike_compute([LedgerEntry("albert", own[0], shared), LedgerEntry("pondernet", own[0], shared)]) == []
+    )
 
 
 def test_unlike_compute_of_rows_is_told(made, plain):
