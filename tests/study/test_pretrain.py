@@ -164,11 +164,9 @@ def test_each_of_two_corpora_stays_at_its_commit_and_is_checked(tmp_path, corpus
 def test_two_corpora_stand_in_the_dry_run(tmp_path, corpus, capsys):
     asked = ["mlm", "--corpus", "mini", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL]
     assert pretrain.main([*asked, "--max-minutes", "90", "--dry-run"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"mlm on corpus mini + {corpus}: 6 steps of 8 examples"
-    origins = {line.split("  ")[1]: line.split()[1:] for line in lines[1:] if line.startswith("  ")}
-    assert origins["corpus"] == ["mini", "+", corpus, "--corpus"]
-    assert origins["limit"] == ["90", "minutes", "--max-minutes"]
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith(f"mlm on corpus mini + {corpus}: 6 steps of 8 examples")
+    assert f" corpus mini + {corpus} --corpus " in text and " limit 90 minutes --max-minutes" in text
 
 
 def test_folder_of_something_else_is_refused(capsys, tmp_path):

@@ -490,9 +490,9 @@ def test_linear_schedule_warms_up_and_ends_at_zero(warmup, changes, cache):
     rates = []
     step = run._step
 
-    def watched(batch):
+    def watched(batch, curve):
         rates.append(run._optimiser._optimizer.param_groups[0]["lr"])
-        return step(batch)
+        return step(batch, curve)
 
     run._step = watched
     run.run_epoch()
