@@ -186,51 +186,57 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean layers and scores at each setting of a sweep. Scores are medians and ranges over the seeds, in points."""
+    """Mean layers and scores at each setting of a sweep. Scores are means and ranges over the seeds, in points."""
 
     names: tuple[str, ...]  # names of the settings: "q 0.5"
-    layers: np.ndarray  # (settings,), median over the seeds
-    median: np.ndarray  # (settings,)
+    layers: np.ndarray  # (settings,), mean over the seeds
+    mean: np.ndarray  # (settings,)
     lowest: np.ndarray  # (settings,)
     highest: np.ndarray  # (settings,)
 
     @property
     def extremes(self) -> str:
-        """Text with the lowest and the highest median score, each with its mean layers."""
-        low, high = int(self.median.argmin()), int(self.median.argmax())
-        start = f"{self.median[low]:.1f} at {self.layers[low]:.1f} layers"
-        return f"from {start} to {self.median[high]:.1f} at {self.layers[high]:.1f}"
+        """Text with the lowest and the highest mean score, each with its mean layers."""
+        low, high = int(self.mean.argmin()), int(self.mean.argmax())
+        start = f"{self.mean[low]:.1f} at {self.layers[low]:.1f} layers"
+        return f"from {start} to {self.mean[high]:.1f} at {self.layers[high]:.1f}"
 
 
 def compute_curve(sweep: Sweep) -> Curve:
     """Compute the curve of a sweep, sorted by mean layers."""
-    layers = np.median(sweep.mean_layers, axis=0)
+    layers = np.mean(sweep.mean_layers, axis=0)
     order = np.argsort(layers, kind="stable")
     scores = 100 * sweep.scores[:, order]
     return Curve(
         names=tuple(f"{sweep.field} {setting:g}" for setting in sweep.settings[order]),
         layers=layers[order],
-        median=np.median(scores, axis=0),
+        mean=np.mean(scores, axis=0),
         lowest=scores.min(axis=0),
         highest=scores.max(axis=0),
     )
 
 
 def _draw_curve(axes: Axes, style: Style, label: str, curve: Curve, *, opacity: float = 0.15) -> list[Tip]:
-    """Draw the median over the seeds as a line and the range as a band; return a tooltip for each setting."""
+    """Draw the mean over the seeds as a line and the range as a band; return a tooltip for each setting."""
     axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=opacity, lw=0)
-    axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
-    points = zip(curve.names, curve.layers, curve.median, curve.lowest, curve.highest, strict=True)
+    axes.plot(curve.layers, curve.mean, lw=1.3, **style.stroke)
+    points = zip(curve.names, curve.layers, curve.mean, curve.lowest, curve.highest, strict=True)
     return [
-        Tip(axes, layers, median, f"{label}, {name}: {median:.1f} ({low:.1f} to {high:.1f}) at {layers:.1f} layers")
-        for name, layers, median, low, high in points
+        Tip(axes, layers, mean, f"{label}, {name}: {mean:.1f} ({low:.1f} to {high:.1f}) at {layers:.1f} layers")
+        for name, layers, mean, low, high in points
     ]
 
 
-def _limit_axes(axes: Axes, *, lowest_mark: float) -> None:
-    """Put ticks only at whole layers, and cut off scores more than `REACH` points below `lowest_mark`."""
+def _limit_axes(axes: Axes, own_scores: Sequence[np.ndarray]) -> None:
+    """Put ticks only at whole layers, and cut off scores far below the lowest mark, but no seed of a mark.
+
+    Args:
+        own_scores: the scores of the seeds at each mark.
+    """
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
-    axes.set_ylim(bottom=max(axes.get_ylim()[0], lowest_mark - REACH))
+    lowest_mark = min(100 * float(np.mean(scores)) for scores in own_scores)
+    lowest_seed = min(100 * float(np.min(scores)) for scores in own_scores)
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], min(lowest_mark - REACH, lowest_seed - 1)))
 
 
 @matplotlib.rc_context(STYLE)
@@ -240,7 +246,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
         return None
     curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
     marks = {
-        place: (float(np.median(exits.mean_layers)), 100 * float(np.median(exits.scores)))
+        place: (float(np.mean(exits.mean_layers)), 100 * float(np.mean(exits.scores)))
         for place, exits in evidence.exits.items()
     }
     figure, panels = make_task_panels({task for _, task in curves}, xlabel="mean layers run per example")
@@ -252,20 +258,20 @@ def layers_picture(evidence: Evidence) -> Picture | None:
             tips += _draw_curve(axes, style, label, curve)
         if (label, task) in evidence.coins:
             run, scores = evidence.coins[label, task]
-            axes.plot(run, 100 * np.median(scores, axis=1), color=style.colour, lw=0.5)
+            axes.plot(run, 100 * np.mean(scores, axis=1), color=style.colour, lw=0.5)
         layers, score = marks[label, task]
         scores = 100 * evidence.exits[label, task].scores
         axes.vlines(layers, scores.min(), scores.max(), style.colour, lw=1.1, zorder=3)
         axes.plot(layers, score, ms=6, zorder=4, **style.mark)
     share_x(panels.values())
     for task, axes in panels.items():
-        _limit_axes(axes, lowest_mark=min(score for (_, other), (_, score) in marks.items() if other == task))
+        _limit_axes(axes, [exits.scores for (_, other), exits in evidence.exits.items() if other == task])
     share_height(panels.values())
     kinds = {"all exit settings": 1.3} if any(curves.values()) else {}
     kinds |= {"coin toss of two cuts": 0.5} if evidence.coins else {}
     add_legend(figure, {label: styles[label] for label, _ in curves}, kinds)
     caption = (
-        "Thick lines show the median over the seeds at every exit setting, and bands show the range. Thin lines show "
+        "Thick lines show the mean over the seeds at every exit setting, and bands show the range. Thin lines show "
         "the best coin toss between two fixed layers of the same models; exits help if they lie above it. Marks show "
         "the exit setting with which the trials ran, with the range over the seeds. Methods without a tunable exit "
         "have no line. All panels share one vertical scale. Scores more than "
@@ -276,7 +282,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     trends: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), (layers, score) in marks.items():
         trends[task].append(f"{label} is marked at {score:.1f}, {layers:.1f} layers")
-        trends[task] += [f"its medians range {curve.extremes}" for curve in curves[label, task]]
+        trends[task] += [f"its means range {curve.extremes}" for curve in curves[label, task]]
     return lay_out("score-against-layers", "Score against layers run", caption, trends, figure, tips, note)
 
 
@@ -302,11 +308,11 @@ def rules_picture(evidence: Evidence) -> Picture | None:
             # Pale, because most of the seven bands overlap.
             tips += _draw_curve(axes, styles[name], name, curve, opacity=0.03)
             trends[task].append(f"{label}, {name}: {curve.extremes}")
-        _limit_axes(axes, lowest_mark=100 * float(np.median(evidence.exits[label, task].scores)))
+        _limit_axes(axes, [evidence.exits[label, task].scores])
     share_x(panels.values())
     add_legend(figure, styles)
     caption = (
-        "Each line shows the scores of the same trained models under one exit rule, as the median over the seeds. "
+        "Each line shows the scores of the same trained models under one exit rule, as the mean over the seeds. "
         f"Bands show the range. Each panel has its own scale. Scores more than {REACH} points below the score of the "
         "models' own exit rule are cut off."
     )

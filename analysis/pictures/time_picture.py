@@ -105,12 +105,12 @@ def _draw_curves(
     axes.fill_between(
         curve.milliseconds, curve.scores.min(axis=1), curve.scores.max(axis=1), color=style.colour, alpha=0.12, lw=0
     )
-    medians = np.median(curve.scores, axis=1)
-    axes.plot(curve.milliseconds, medians, lw=1.3, **style.stroke)
-    axes.plot(cuts.milliseconds, np.median(cuts.scores, axis=1), color=style.colour, lw=0.5)
+    means = np.mean(curve.scores, axis=1)
+    axes.plot(curve.milliseconds, means, lw=1.3, **style.stroke)
+    axes.plot(cuts.milliseconds, np.mean(cuts.scores, axis=1), color=style.colour, lw=0.5)
     tips = [
         Tip(axes, time, score, f"{place[0]}, {name}: {score:.1f} in {time:.3g} ms")
-        for name, time, score in zip(curve.names, curve.milliseconds, medians, strict=True)
+        for name, time, score in zip(curve.names, curve.milliseconds, means, strict=True)
     ]
     rules = [rule for rule in stored[0].sweep_rules if rule is not None]
     error = find_error(costs, rules)

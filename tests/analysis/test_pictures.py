@@ -82,14 +82,14 @@ def test_mark_lies_on_the_curve_of_its_method(evidence, method, styles):
     for axes in layers_picture(evidence).figure.axes:
         (curve,) = lines(axes, styles[method], marked=False)
         (((x, y),),) = lines(axes, styles[method], marked=True)
-        assert [x, y] in curve.tolist()
+        assert np.isclose(curve, [x, y]).all(axis=1).any()
 
 
-def test_mark_is_the_median_that_the_tables_give(evidence, styles):
+def test_mark_is_the_mean_that_the_first_screen_gives(evidence, styles):
     axes = panel(layers_picture(evidence), "RTE")
     for row in evidence.rows:
         (((_, y),),) = lines(axes, styles[row.label], marked=True)
-        assert y == pytest.approx(100 * row.cells["rte"].median)
+        assert y == pytest.approx(100 * np.mean(row.cells["rte"].scores))
 
 
 def test_mark_has_the_range_of_the_seeds(evidence):
@@ -104,11 +104,11 @@ def segments_of(collection):
     return collection.get_segments() if hasattr(collection, "get_segments") else []
 
 
-def test_curve_is_median_within_band_of_seeds(evidence, styles):
+def test_curve_is_mean_within_band_of_seeds(evidence, styles):
     axes = panel(layers_picture(evidence), "RTE")
     (sweep,) = evidence.exits["palbert", "rte"].sweeps
     (curve,) = lines(axes, styles["palbert"], marked=False)
-    assert curve[:, 1].tolist() == pytest.approx(100 * np.median(sweep.scores, axis=0))
+    assert curve[:, 1].tolist() == pytest.approx(100 * np.mean(sweep.scores, axis=0))
     bands = [band.get_paths()[0].vertices[:, 1] for band in axes.collections]
     assert any(set(band) >= {*(100 * sweep.scores.min(axis=0)), *(100 * sweep.scores.max(axis=0))} for band in bands)
 
@@ -119,7 +119,7 @@ def test_a_thin_line_shows_the_best_coins_of_the_same_models(evidence, styles):
     thin = {line.get_color(): line.get_xydata() for line in axes.get_lines() if line.get_linewidth() == 0.5}
     assert set(thin) == {styles[row.label].colour for row in evidence.rows if row.label != "albert"}
     coins = evidence.score_coins(("palbert", "rte"), np.full((1, 5), 6.5))
-    assert [6.5, pytest.approx(100 * np.median(coins))] in thin[styles["palbert"].colour].tolist()
+    assert [6.5, pytest.approx(100 * np.mean(coins))] in thin[styles["palbert"].colour].tolist()
     assert "Thin lines show the best coin toss" in picture.caption
 
 
@@ -293,7 +293,7 @@ def test_rules_of_one_training_are_curves_of_one_panel_with_bands(evidence):
     assert len(axes.get_lines()) == len(bands) == len(sweeps) == 8
     fixed = axes.get_lines()[1].get_xydata()
     assert fixed[:, 0].tolist() == list(range(1, 13))
-    assert fixed[5, 1] == pytest.approx(100 * np.median(sweeps[1].scores[:, 5]))
+    assert fixed[5, 1] == pytest.approx(100 * np.mean(sweeps[1].scores[:, 5]))
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.get_lines()}) == 8
     (low, least), (high, most) = (fixed[int(place)] for place in (fixed[:, 1].argmin(), fixed[:, 1].argmax()))
     assert f"palbert, fixed: from {least:.1f} at {low:.1f} layers to {most:.1f} at {high:.1f}" in picture.alt
@@ -302,12 +302,12 @@ def test_rules_of_one_training_are_curves_of_one_panel_with_bands(evidence):
 def test_alt_text_has_numbers_of_data(evidence):
     alt = layers_picture(evidence).alt
     palbert = evidence.exits["palbert", "rte"]
-    medians = 100 * np.median(palbert.sweeps[0].scores, axis=0)
-    layers = np.median(palbert.sweeps[0].mean_layers, axis=0)
-    low, high = medians.argmin(), medians.argmax()
-    start = f"{medians[low]:.1f} at {layers[low]:.1f} layers"
-    assert f"its medians range from {start} to {medians[high]:.1f} at {layers[high]:.1f}" in alt
-    assert f"albert is marked at {100 * np.median(evidence.exits['albert', 'rte'].scores):.1f}, 12.0 layers" in alt
+    means = 100 * np.mean(palbert.sweeps[0].scores, axis=0)
+    layers = np.mean(palbert.sweeps[0].mean_layers, axis=0)
+    low, high = means.argmin(), means.argmax()
+    start = f"{means[low]:.1f} at {layers[low]:.1f} layers"
+    assert f"its means range from {start} to {means[high]:.1f} at {layers[high]:.1f}" in alt
+    assert f"albert is marked at {100 * np.mean(evidence.exits['albert', 'rte'].scores):.1f}, 12.0 layers" in alt
 
 
 def test_every_picture_has_a_caption_and_another_alt_text_with_numbers(drawn):
