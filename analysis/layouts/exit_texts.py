@@ -68,6 +68,12 @@ def _make_table(label: str, task: Task, stored: Sequence[Predictions], texts: Se
     blocks = [
         Block(title, [make_line(place) for place in places[:MOST_TEXTS].tolist()]) for title, places in lists.items()
     ]
+    caption = (
+        f"The layer is the mean over {counted(len(stored), 'seed')}; over all examples, it is "
+        f"{HUNDREDTHS.text(layers.mean())} of {len(stored[0].layer_answers)}. The answer is that of most seeds."
+    )
+    if not task.is_regression and not blocks[-1].lines:
+        caption += " No text that leaves before the mean layer has a wrong answer in most seeds."
     return Table(
         name=f"texts-{label}-{task.name}",
         title=f"{label} on {task.title}",
@@ -75,10 +81,7 @@ def _make_table(label: str, task: Task, stored: Sequence[Predictions], texts: Se
         heading=blocks[0].title,
         lines=blocks[0].lines,
         blocks=[block for block in blocks[1:] if block.lines],
-        caption=(
-            f"The layer is the mean over {counted(len(stored), 'seed')}; over all examples, it is "
-            f"{HUNDREDTHS.text(layers.mean())} of {len(stored[0].layer_answers)}. The answer is that of most seeds."
-        ),
+        caption=caption,
         first_column="layer",
         unit="",
         is_prose=True,

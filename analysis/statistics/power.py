@@ -158,8 +158,15 @@ def measure_own(folder: Path, tasks: Iterable[str]) -> dict[str, Spread]:
     return {task: spread for task, spread in measured.items() if spread is not None}
 
 
-def choose_spread(task: Task, *, rows: int, assumed: float | None, own: Spread | None) -> Spread | None:
-    """Choose the assumed spread over seeds, else the study's own, else that of the kept studies; None if unknown."""
+def choose_spread(
+    task: Task, *, rows: int, assumed: float | None, own: Spread | None, is_generated: bool = False
+) -> Spread | None:
+    """Choose the assumed spread over seeds, else the study's own, else that of the kept studies; None if unknown.
+
+    The kept studies are of real data, so they predict no spread over the seeds of a generated task.
+    """
+    if is_generated and assumed is None and (own is None or math.isnan(own.over_examples)):
+        return None
     default = find_default(task)
     default = default and default.scale(rows)
     chosen = own or default
@@ -191,13 +198,23 @@ def describe_power(request: Request) -> list[str]:
     tasks = [plan.own_task(name) or TASKS[name] for name in plan.asked.tasks]
     spreads = {
         task.title: choose_spread(
-            task, rows=request.rows[task.name], assumed=request.assumed.get(task.name), own=own.get(task.name)
+            task,
+            rows=request.rows[task.name],
+            assumed=request.assumed.get(task.name),
+            own=own.get(task.name),
+            is_generated=plan.asked.is_generated,
         )
         for task in tasks
     }
     known = {title: spread for title, spread in spreads.items() if spread is not None}
+    generated = f"the data are generated, and fewer than {counted(FEWEST_TO_DETECT, 'seed')} of two methods have scores"
     unknown = [
-        f"power on {task.title} is unknown: no kept study has {joined(task.metrics)}"
+        f"power on {task.title} is unknown: "
+        + (
+            f"{generated}; --assume-spread POINTS predicts it"
+            if plan.asked.is_generated and find_default(task)
+            else f"no kept study has {joined(task.metrics)}"
+        )
         for task in tasks
         if task.title not in known
     ]

@@ -10,15 +10,18 @@ from helpers.launched_studies import launched_study, mini_plan
 
 from analysis.statistics.power import (
     SPREADS,
+    Request,
     Spread,
     choose_spread,
     count_comparisons,
+    describe_power,
     find_default,
     measure_own,
 )
 from benchmarks import seed_spreads
 from benchmarks.statistics import planned_power
 from study import launch
+from study.facts.plan_file import require_plan
 from trainables.data.tasks import TASKS
 
 SPREAD = Spread(rows=1_000, over_seeds=1e-4, interaction=4e-5, over_examples=1e-4, source="test")
@@ -69,6 +72,14 @@ def test_assumed_spread_comes_before_own_and_own_before_the_default():
     assert choose_spread(TASKS["stsb"], rows=1500, assumed=1.0, own=None) is None
 
 
+def test_generated_task_borrows_no_spread_of_real_data():
+    task = TASKS["rte"]
+    alone = Spread(rows=250, over_seeds=9e-4, interaction=0.0, over_examples=math.nan, source="this study")
+    assert choose_spread(task, rows=250, assumed=None, own=None, is_generated=True) is None
+    assert choose_spread(task, rows=250, assumed=None, own=alone, is_generated=True) is None
+    assert choose_spread(task, rows=250, assumed=1.0, own=None, is_generated=True).source == "--assume-spread"
+
+
 def test_comparisons_are_those_with_the_baseline():
     assert count_comparisons(mini_plan(methods=("albert", "pabee", "palbert"))) == 4  # two methods, two tasks
     assert count_comparisons(mini_plan(methods=("palbert",))) == 0
@@ -78,7 +89,11 @@ def test_study_measures_the_spread_of_its_own_scores(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",), seeds=4))
     own = measure_own(folder, ["rte"])["rte"]
     assert own.over_seeds > 0 and own.source == "this study"
-    assert measure_own(launched_study(tmp_path / "few"), ["rte", "mrpc"]) == {}  # two seeds show no spread
+    few = launched_study(tmp_path / "few")
+    assert measure_own(few, ["rte", "mrpc"]) == {}  # two seeds show no spread
+    plan = require_plan(few).plan
+    lines = describe_power(Request(plan=plan, folder=str(few), rows={"rte": 250, "mrpc": 250}, assumed={}))
+    assert len(lines) == 2 and all("is unknown: the data are generated" in line for line in lines)
 
 
 def dry_run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
