@@ -442,11 +442,11 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
 @pytest.mark.slow
 @pytest.mark.parametrize(("minutes", "steps"), [("1e-9", 2), ("1e9", 6)])
 @pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=[two_cores, pytest.mark.long])])
-def test_max_minutes_finishes_the_backbone_after_an_epoch(minutes, steps, processes, tmp_path, corpus, capsys):
+def test_max_minutes_finishes_the_backbone_after_an_epoch(minutes, steps, processes, tmp_path, corpus, capfd):
     folder = tmp_path / "to"
     arguments = ["mlm", "--corpus", "mini", "--corpus", corpus, *SMALL, "--to", str(folder), "--max-minutes", minutes]
     assert pretrain.main([*arguments, "--processes", processes]) == 0
-    assert f"\nfinished: {steps} steps, " in capsys.readouterr().out
+    assert f"\nfinished: {steps} steps, " in capfd.readouterr().out
     made, file = read_finished_pretraining(str(folder)), read_pretraining(folder)
     assert made and made.steps == steps and file and file.processes == int(processes)
     limits = [departure.here for departure in made.departures if departure.what == "steps"]
@@ -454,7 +454,7 @@ def test_max_minutes_finishes_the_backbone_after_an_epoch(minutes, steps, proces
     assert not (folder / "state.pt").exists()
     assert pretrain.main(arguments) == 0
     said = "2 of 6 steps (--max-minutes) " if steps == 2 else "all 6 steps are done"
-    assert said in capsys.readouterr().out
+    assert said in capfd.readouterr().out
 
 
 @pytest.mark.long
