@@ -32,9 +32,8 @@ from analysis.studies.stored_predictions import Predictions, read_cell_predictio
 from trainables.data.tasks import Task
 from trainables.models.fronts import ROUNDING
 
-LEAST_SHOWN = (
-    0.0005  # less prints as 0.0 points, and is the chance of the coin's choice if nearly all exit at one layer
-)
+# Less prints as 0.0 points, and is the chance of the coin's choice if nearly all exit at one layer.
+LEAST_SHOWN = 0.0005
 _SETTINGS_AT_ONCE = 4  # they share the resamples; more take too much memory on the largest tasks
 
 
@@ -181,9 +180,7 @@ class _Split:
 
     task: Task
     rows: np.ndarray  # (n,) places of the examples in the predictions
-    halves: (
-        np.ndarray
-    )  # (halves, n), 1 if the half contains the example, else 0; both halves of a halving are neighbours
+    halves: np.ndarray  # (halves, n), 1 if the half contains the example; both halves of a halving are neighbours
     labels: np.ndarray  # (n,)
     layer_answers: np.ndarray  # (seeds, layers, n)
 

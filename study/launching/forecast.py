@@ -159,7 +159,7 @@ class Cost(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """MeasuredCost cost of one arm's trials."""
+    """Measured cost of one arm's trials."""
 
     epoch_seconds: float
     model_bytes: int | None  # size of one trained model on disk
