@@ -72,7 +72,8 @@ def _find_models(folder: Path) -> tuple[dict[str, list[Record]], list[str]]:
         raise ValueError(f"{folder} has no completed confirm trial yet, and only these keep their models")
     located = {record.key: locate_model(record, folder) for record in records}
     stored = [record for record in located.values() if model_exists(record.model)]
-    missing = [record for record in records if located[record.key] not in stored]
+    stored_keys = {record.key for record in stored}
+    missing = [record for record in records if record.key not in stored_keys]
     if missing:
         names = list_first([f"{record.key} ({record.arm}, seed {record.seed})" for record in missing], MOST_NAMED)
         line = f"the models of {len(missing)} of {counted(len(records), 'final run')} no longer exist: {names}"
