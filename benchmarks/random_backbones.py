@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from transformers import AlbertConfig, AlbertModel
 
+from trainables.encoders.backbone_names import PUBLISHED_SIZES
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.mini_backbones import word_tokenizer
 
@@ -18,15 +19,15 @@ def write_albert_base(folder: Path, texts: Iterable[str], *, num_layers: int = 1
     """
     torch.manual_seed(0)
     tokenizer = word_tokenizer(texts)
-    config = AlbertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=hidden_size,
-        intermediate_size=4 * hidden_size,
-        num_attention_heads=hidden_size // 64,
-        num_hidden_layers=num_layers,
-        pad_token_id=tokenizer.pad_token_id,
-        classifier_dropout_prob=0.0,
-    )
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "hidden_size": hidden_size,
+        "intermediate_size": 4 * hidden_size,
+        "num_attention_heads": hidden_size // 64,
+        "num_hidden_layers": num_layers,
+    }
+    config = AlbertConfig(**{**PUBLISHED_SIZES["albert-base"], **sizes})
     with quiet_transformers():
         AlbertModel(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
