@@ -101,8 +101,9 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
     gpus = ["--gpus-per-trial", "1" if arguments.device == "cuda" else "0"]
     once = ["--samples", "1", "--sampler", "random", "--early-stopping", "none", *data, *local, *gpus]
     minilm = minilm_folder() if not quick and importlib.util.find_spec(MINILM) else MINILM
-    packages = STUDY_PACKAGES if quick else (*STUDY_PACKAGES, MINILM)
-    shape_of_base = [] if quick else ["--backbone", "albert-base", "--tokenizer", minilm]
+    base = f"{arguments.out}/albert-base"
+    make_base = [] if quick else [["benchmarks.random_backbones", base, *glue]]
+    shape_of_base = [] if quick else ["--backbone", base]
     timed = ["study.launch", "--method", "albert,palbert,pabee", "--task", "rte", "--epochs", "1", "--seeds", "2"]
     sst2 = ["study.launch", "--method", "albert,palbert,pondernet,pabee,berxit", "--task", "sst2"]
     mean_pooling = [] if quick else ["--backbone", minilm, "--set", "pooling=mean"]
@@ -122,17 +123,18 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
             "times",
             4,
             [
+                *make_base,
                 [*timed, *once, *shape_of_base, "--name", "gpu-times"],
                 ["study.time", f"{arguments.out}/gpu-times", *on_device, "--minutes", "1" if quick else "2"],
             ],
-            packages,
+            STUDY_PACKAGES,
         ),
         Part("shared", 2, [["benchmarks.shared_device", *on_device, *(["--glue", "mini"] if quick else glue), *shape]]),
         Part(
             "study",
             0,
             [[*sst2, *once, *mean_pooling, "--epochs", "1" if quick else "2", "--seeds", "2", "--name", "gpu-sst2"]],
-            packages,
+            STUDY_PACKAGES if quick else (*STUDY_PACKAGES, MINILM),
         ),
     ]
 

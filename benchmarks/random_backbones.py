@@ -1,11 +1,17 @@
-"""A backbone of a published shape with random weights, for times that do not depend on what was learnt."""
+"""A backbone of a published shape with random weights, for times that do not depend on what was learnt.
 
+python -m benchmarks.random_backbones FOLDER --glue GLUE --task rte      # ALBERT-base, with the words of RTE
+"""
+
+import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from transformers import AlbertConfig, AlbertModel
 
+from trainables.data.glue import vocabulary_texts
+from trainables.data.tasks import TASKS
 from trainables.encoders.backbone_names import PUBLISHED_SIZES
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.mini_backbones import word_tokenizer
@@ -32,3 +38,17 @@ def write_albert_base(folder: Path, texts: Iterable[str], *, num_layers: int = 1
         AlbertModel(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
+
+
+def main() -> None:
+    description = (__doc__ or "").split("\n\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.random_backbones", description=description)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--glue", default="../shared/glue", help="folder with GLUE's TSV files (%(default)s)")
+    parser.add_argument("--task", choices=TASKS, default="rte")
+    arguments = parser.parse_args()
+    write_albert_base(arguments.folder, vocabulary_texts(TASKS[arguments.task], arguments.glue))
+
+
+if __name__ == "__main__":
+    main()

@@ -62,6 +62,9 @@ MINILM, ALBERT_BASE = "minilm", "albert-base"
 def main() -> None:
     arguments = build_parser().parse_args()
     torch.set_num_threads(arguments.threads)
+    facts = {"device": device_name(device()), "torch": torch.__version__, "threads": arguments.threads}
+    facts |= {"backbone": arguments.backbone, "precision": arguments.precision}
+    rows: list[dict[str, Any]] = []
     try:
         tasks = [task for task in arguments.tasks if has_task(arguments.glue, task)]
         if not tasks:
@@ -69,12 +72,12 @@ def main() -> None:
         contenders = [name for name in CONTENDERS if name in arguments.contenders]
         with backbone_of(arguments, tasks) as backbone:
             sizes = [(task, size) for task in tasks for size in arguments.batch_sizes or [BATCH_SIZES[task]]]
-            rows = [rates(task, backbone, contenders, arguments, size) for task, size in sizes]
+            for task, size in sizes:
+                rows.append(rates(task, backbone, contenders, arguments, size))
+                write_results("training_speed", {**facts, "rates": rows, "trials": []})
             trials = [whole_trials(task, backbone, arguments) for task in tasks] if arguments.trials else []
     except ValueError as error:
         raise SystemExit(str(error)) from None
-    facts = {"device": device_name(device()), "torch": torch.__version__, "threads": arguments.threads}
-    facts |= {"backbone": arguments.backbone, "precision": arguments.precision}
     write_results("training_speed", {**facts, "rates": rows, "trials": trials})
     print_rates(rows, facts)
     print_trials(trials)
