@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from helpers.configurations import values_of
 
@@ -50,9 +52,21 @@ def spec_of(
     )
 
 
-def run_to_the_end(spec: TrialSpec, cache: Path) -> TrainingRun:
+FEW_ROWS = 256  # of the 1,000 for training
+
+
+@contextmanager
+def training_on_few_rows() -> Iterator[None]:
+    """Trials train on `FEW_ROWS` rows unless told otherwise, where nothing depends on what they learn."""
+    with pytest.MonkeyPatch.context() as few:
+        for function in (TrainingRun.__init__, TrainingRun.resume.__func__):
+            few.setitem(function.__kwdefaults__, "limit", FEW_ROWS)
+        yield
+
+
+def run_to_the_end(spec: TrialSpec, cache: Path, **options: Any) -> TrainingRun:
     """The trial after its last epoch."""
-    run = TrainingRun(spec, cache=cache)
+    run = TrainingRun(spec, cache=cache, **options)
     while not run.finished:
         run.run_epoch()
     return run

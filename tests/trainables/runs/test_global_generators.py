@@ -17,6 +17,8 @@ from trainables.configuration.schema import to_plain
 from trainables.files import method_files
 from trainables.runs.training import TrainingRun
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 
 @pytest.fixture(autouse=True)
 def without_included_methods() -> Iterator[None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.trials import run_to_the_end, spec_of
+from helpers.trials import FEW_ROWS, run_to_the_end, spec_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import EpochRow, Outcome, blocked_exit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_rows")]
 
 
 def test_outcome_is_that_of_the_best_epoch(cache, tmp_path):
@@ -36,7 +36,7 @@ def test_outcome_is_that_of_the_best_epoch(cache, tmp_path):
     best = run.history[int(np.argmax(scores))]  # the first of the highest
     assert run.best_epoch == best.epoch and len(run.history) == 4
     assert outcome.reported == best.reported and outcome.reported.score == max(scores)
-    assert run.history[-1].train_examples == 4000
+    assert run.history[-1].train_examples == 4 * FEW_ROWS
     assert outcome.model == str(tmp_path / f"model-epoch-{best.epoch}")
 
 
@@ -154,7 +154,7 @@ def test_exit_probabilities_are_those_of_the_geometric_distribution():
 
 
 def test_mean_layers_are_over_both_dev_sets_of_mnli(cache, tmp_path):
-    run = run_to_the_end(spec_of("palbert", "mnli", config={"epochs": 1}), cache)
+    run = run_to_the_end(spec_of("palbert", "mnli", config={"epochs": 1}), cache, limit=None)
     [row] = run.history
     sizes = [len(load_split(TASKS["mnli"], name, "mini").ids) for name in TASKS["mnli"].dev_splits]
     run.outcome(predictions=tmp_path / "predictions.npz")
@@ -188,7 +188,7 @@ def rte_without_dev(tmp_path):
 def test_holdout_reads_dev_in_the_outcome_and_not_before(rte_without_dev, cache, tmp_path):
     folder, dev = rte_without_dev
     run = run_to_the_end(spec_of(task="rte", data=str(folder), selection="holdout", config={"epochs": 2}), cache)
-    assert run.history[-1].train_examples == 2 * 900
+    assert run.history[-1].train_examples == 2 * (FEW_ROWS * 9 // 10)
     with pytest.raises(ValueError, match=r"dev.tsv"):
         run.outcome()
     (folder / "RTE" / "dev.tsv").write_text(dev)

@@ -11,7 +11,7 @@ from trainables.models.fronts import pareto_places
 from trainables.runs.evaluation import full_depth_outputs, layer_score, swept
 from trainables.runs.training import TrainingRun
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_rows")]
 
 MENU = {"patience": (1, 2, 3)}  # of five layers
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 from helpers.bit_flips import flip_bit
 from helpers.places import ROOT
-from helpers.trials import run_to_the_end, spec_of
+from helpers.trials import FEW_ROWS, run_to_the_end, spec_of
 from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
@@ -35,7 +35,7 @@ from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrainingError, TrialSpec, UnreadableState
 from trainables.runs.trial_files import read_state, write_state
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_rows")]
 
 TIMES = ("train_seconds", "eval_seconds")
 LINEAR = {"schedule": "linear", "warmup_ratio": 0.1, "gradient_clip": 1.0, "hidden_dropout": 0.1, "weight_decay": 0.01}
@@ -106,9 +106,9 @@ RESUME = """
 import sys
 from pathlib import Path
 from trainables.runs.training import TrainingRun
-cache, *folders = map(Path, sys.argv[1:])
-for folder in folders:
-    run = TrainingRun.resume(folder, cache=cache)
+rows, cache, *folders = sys.argv[1:]
+for folder in map(Path, folders):
+    run = TrainingRun.resume(folder, cache=Path(cache), limit=int(rows))
     while not run.finished:
         run.run_epoch()
         run.save(folder)
@@ -125,7 +125,7 @@ def resumed(cache, tmp_path_factory):
         runs[method].run_epoch()
         folders[method] = tmp_path_factory.mktemp(method)
         runs[method].save(folders[method])
-    command = [sys.executable, "-c", RESUME, str(cache), *map(str, folders.values())]
+    command = [sys.executable, "-c", RESUME, str(FEW_ROWS), str(cache), *map(str, folders.values())]
     subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
     return {method: (runs[method], folders[method]) for method in folders}
 
@@ -168,7 +168,7 @@ def test_resumed_in_float16_equals_uninterrupted(method, cache, tmp_path):
 @pytest.mark.slow
 def test_resuming_carries_the_costs_on(resumed):
     rows = read_state(resumed["albert"][1])["history"]
-    assert [row["train_examples"] for row in rows] == [1000, 2000]
+    assert [row["train_examples"] for row in rows] == [FEW_ROWS, 2 * FEW_ROWS]
     assert all(rows[0][name] < rows[1][name] for name in TIMES)
 
 
@@ -386,7 +386,7 @@ def test_where_the_last_epoch_is_selected_it_is_kept_and_reported(cache, tmp_pat
 
 
 def test_the_last_epoch_is_reported_even_if_it_is_worse(cache, tmp_path):
-    run = run_to_the_end(spec_of(config={"select": "last", "epochs": 3, "learning_rate": 3e-3}), cache)
+    run = run_to_the_end(spec_of(config={"select": "last", "epochs": 3, "learning_rate": 3e-3}), cache, limit=None)
     scores = [row.selection_score for row in run.history]
     assert scores[-1] < max(scores)  # or this test says nothing
     assert run.outcome().reported.score == scores[-1]
@@ -483,7 +483,7 @@ def test_bfloat16_trains(method, cache):
 
 
 @pytest.mark.parametrize(
-    ("warmup", "changes"), [(3, {"warmup_ratio": 0.1}), (5, {"warmup_ratio": 0.0, "warmup_steps": 5})]
+    ("warmup", "changes"), [(2, {"warmup_ratio": 0.25}), (5, {"warmup_ratio": 0.0, "warmup_steps": 5})]
 )
 def test_linear_schedule_warms_up_and_ends_at_zero(warmup, changes, cache):
     run = TrainingRun(spec_of(config=LINEAR | {"epochs": 1, "learning_rate": 1e-3} | changes), cache=cache)
@@ -496,7 +496,7 @@ def test_linear_schedule_warms_up_and_ends_at_zero(warmup, changes, cache):
 
     run._step = watched
     run.run_epoch()
-    num_steps = 32
+    num_steps = FEW_ROWS // 32
     expected = [i / warmup if i < warmup else (num_steps - i) / (num_steps - warmup) for i in range(num_steps)]
     assert rates == pytest.approx([1e-3 * factor for factor in expected])
 
