@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
+from helpers.launches_here import launching_here
 from helpers.messages import says
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
@@ -57,11 +58,13 @@ def test_rebuild_writes_the_others_and_names_the_blocked_one(tmp_path, capfd, na
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
     (folder / name).unlink(missing_ok=True)
     (folder / name).mkdir(parents=True)
-    assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 1
+    with launching_here():
+        assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 1
     assert says(capfd.readouterr().err, f"{folder / name} is a folder, ", "move or delete ")
     assert all((folder / other).is_file() for other in FILES if other != name)
     (folder / name).rmdir()
-    assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 0 and (folder / name).is_file()
+    with launching_here():
+        assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 0 and (folder / name).is_file()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import shutil
 import optuna
 import pytest
 from helpers.launched_studies import launch, launched_study, mini_plan
+from helpers.launches_here import launching_here
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 from optuna.storages.journal import JournalFileBackend
@@ -52,7 +53,8 @@ def test_numbers_are_those_of_the_study_after_kills_and_retries(tmp_path):
 
 
 @pytest.mark.slow
-def test_records_file_has_every_record_of_the_fold(tmp_path):
+def test_records_file_has_every_record_of_the_fold(tmp_path, monkeypatch):
+    monkeypatch.setattr(rebuild, "analyse", lambda folder: True)
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
     rebuild.write_files(folder, compute_progress(mini_plan(), read_facts(folder)))
     assert (folder / "records.jsonl").read_bytes() == format_records(read_facts(folder).records)
@@ -69,13 +71,21 @@ def test_export_that_cannot_be_written_makes_the_exit_status_1(tmp_path, monkeyp
 @pytest.mark.slow
 def test_deleted_exports_come_back_byte_by_byte(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert", "pondernet"), tasks=("rte",)))
-    assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 0
+    with launching_here():
+        assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 0
     before = content_of(folder)
     for name in EXPORTS:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert rebuild.main([str(folder)]) == 0
+    assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 0
     assert content_of(folder) == before and len(before) > 10
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_runs_are_written_to_a_store_in_the_folder(tmp_path):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
+    assert rebuild.main([str(folder)]) == 0
     assert (folder / "mlflow.db").exists()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launches import WITHOUT_RAY
+from helpers.launches_here import launching_here
 from helpers.messages import says
 from helpers.mlflow_stores import free_port
 from helpers.places import ROOT
@@ -46,7 +47,8 @@ def test_plan_is_registered_before_first_trial(tmp_path: Path, capsys: pytest.Ca
         f"git init -q . && git {author} commit -q --allow-empty -m a && {command}", shell=True, cwd=tmp_path, check=True
     )
     uri = f"sqlite:///{tmp_path}/others.db"
-    assert main([*STUDY, *WITHOUT_RAY, "--register", "--tracking-uri", uri]) == 0
+    with launching_here():
+        assert main([*STUDY, *WITHOUT_RAY, "--register", "--tracking-uri", uri]) == 0
     folder = tmp_path / "runs" / "mine"
     places = {event.place: event.digest for event in read_facts(folder).registered}
     digest = compute_plan_digest(folder)
