@@ -5,6 +5,7 @@ Only times of one measurement are compared, because machines and their other wor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -24,6 +25,7 @@ RESAMPLES = 1_000
 MOST_OTHERS = 0.1  # share of all processors that other programs may use during a measurement
 MOST_SPREAD = 0.05  # of a model's times between rounds, as a standard deviation relative to their mean
 SLOW_TEXTS = 90  # percentile
+MEDIAN_VARIANCE = math.pi / 2  # of a median over rounds, relative to the mean's: at most this for normal noise
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,11 @@ def _compare_pairs(own: Times, other: Times) -> Ratio:
 
 def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Variance]:
     """Estimate the variances over texts and over rounds of a number of one seed."""
-    over_rounds = Variance(float(np.var(rounds, ddof=1)) / len(rounds), len(rounds) - 1) if len(rounds) > 1 else None
-    return [Variance(float(np.var(resampled, ddof=1)), np.inf), *([over_rounds] if over_rounds else [])]
+    variances = [Variance(float(np.var(resampled, ddof=1)), np.inf)]
+    if len(rounds) > 1:
+        of_median = MEDIAN_VARIANCE * float(np.var(rounds, ddof=1)) / len(rounds)
+        variances.append(Variance(of_median, len(rounds) - 1))
+    return variances
 
 
 def _from_logs(log: float, interval: ConfidenceInterval) -> Ratio:

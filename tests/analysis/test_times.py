@@ -55,6 +55,17 @@ def test_one_seed_has_an_interval_over_rounds_and_texts():
     assert 0.005 < ratio.high - ratio.low < 0.2 and ratio.low < ratio.value < ratio.high
 
 
+def test_two_copies_of_one_model_rarely_differ():
+    """A text's time is a median over rounds, which varies more than their mean."""
+    rng, texts = np.random.default_rng(1), np.linspace(0.8, 1.2, 100)
+
+    def measure_copy() -> Times:
+        rounds = texts * (1 + 0.02 * rng.normal(size=(5, 1)))
+        return Times([0], np.median(rounds, axis=0)[None], rounds.mean(axis=1)[None])
+
+    assert sum(compare_times(measure_copy(), measure_copy()).differs for _ in range(500)) <= 0.05 * 500
+
+
 def test_interval_of_a_time_holds_no_negative_time():
     times = Times([1, 2], np.array([[1.0, 1.1], [2.0, 2.2]]), np.ones((2, 3)))
     assert times.interval.low == 0 < times.mean < times.interval.high
