@@ -69,7 +69,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
         f"search: {counted(len(search), 'trial')}, {sum(record.status == 'completed' for record in search)} completed"
     ]
     if best is not None and best.selection_score is not None:
-        split = "dev" if study.plan.asked.selection == "dev" else "the held-out slice of train"
+        split = "dev" if study.plan.request.selection == "dev" else "the held-out slice of train"
         score = POINTS.text(best.selection_score)
         lines.append(f"best search trial: number {best.trial} (key {best.key}), {score} points on {split}")
     failed = [record for record in records if record.status == "failed"]

@@ -190,7 +190,7 @@ class Frames:
     @property
     def _fields(self) -> list[str]:
         """Column names of the configuration fields of all arms."""
-        return [f"config.{name}" for arm in self.study.plan.arms for name in (*arm.decided, *arm.fixed)]
+        return [f"config.{name}" for arm in self.study.plan.arms for name in (*arm.searched_fields, *arm.fixed)]
 
     @property
     def _metrics(self) -> dict[str, str]:

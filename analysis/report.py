@@ -278,10 +278,10 @@ def _run(cell: Cell, record: Record) -> dict[str, str]:
 
 
 def _about(study: Study) -> str:
-    asked = study.plan.asked
+    request = study.plan.request
     numbers = (study.methods, "method"), (study.tasks, "task"), (study.seeds, "seed")
     methods, tasks, seeds = (counted(len(things), noun) for things, noun in numbers)
-    return f"{methods} on {tasks}, {seeds}; profile {asked.profile}, data {study.plan.data}."
+    return f"{methods} on {tasks}, {seeds}; profile {request.profile}, data {study.plan.data}."
 
 
 def have_same_content(page: bytes, other: bytes) -> bool:
@@ -304,11 +304,11 @@ def registration(study: Study) -> str:
 
 def _provenance(study: Study) -> dict[str, str]:
     """Collect the settings that the study requested, and the code, devices and versions of its trials."""
-    records, asked = study.records, study.plan.asked
+    records, request = study.records, study.plan.request
     facts: dict[str, Any] = {
         "methods": ", ".join(study.methods),
         "tasks": ", ".join(TASKS[task].title for task in study.tasks),
-        "search trials per arm": "the whole grid" if asked.samples is None else asked.samples,
+        "search trials per arm": "the whole grid" if request.samples is None else request.samples,
         "confirm seeds": ", ".join(map(str, study.seeds)),
         "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.plan.arms})),
         "command line": study.file.command,

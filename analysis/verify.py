@@ -34,11 +34,11 @@ from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import WRITTEN_BY, make_tables, render_files, tabulate
 from analysis.written_by import version
-from study.facts.attestation import ROOT
 from study.facts.code_history import list_own_methods
 from study.facts.events import FILE as JOURNAL
 from study.facts.plan_file import FILE as PLAN
 from study.facts.plan_file import PlanFile, require_plan
+from study.facts.provenance import ROOT
 from study.facts.record import Record
 from study.facts.registration import find_plan_source, read_plan_commit
 from study.facts.study_facts import StudyFacts, read_facts
@@ -133,7 +133,7 @@ def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[st
     launched = facts.last_launch.began.plan
     yield from list_differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
     found, wanted = (
-        {"asked": {name: value for name, value in to_plain(plan.asked.score_fields).items() if name not in PLACES}}
+        {"asked": {name: value for name, value in to_plain(plan.request.score_fields).items() if name not in PLACES}}
         | {arm.name: to_plain(arm) for arm in plan.arms}
         | ({"repeated_texts": to_plain(plan.repeated_texts or {})} if launched.repeated_texts else {})
         for plan in (file.plan, launched)

@@ -51,9 +51,9 @@ from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver, Watchdog
 from study.drivers.messages import Message
 from study.drivers.tune_driver import TuneDriver
-from study.facts.attestation import provenance
 from study.facts.journal import Journal
 from study.facts.plan_file import write_plan
+from study.facts.provenance import read_provenance
 from study.launch import command_line, plan_file
 from study.launching.live_view import LiveView
 from study.plans.resolved_plan import ResolvedPlan
@@ -239,7 +239,7 @@ def cluster(slots: int, nodes: int) -> Iterator[None]:
 
 def run_study(plan: ResolvedPlan, folder: Path, *, slots: int, window: Window) -> None:
     """One launch as `study.launch` does it, until the window is over; no smoke steps, mirror or tables."""
-    code = provenance()
+    code = read_provenance()
     write_plan(folder, plan_file(folder, plan, code))
     for name in ("trials", "predictions"):
         (folder / name).mkdir()

@@ -87,7 +87,7 @@ def precisions(device: torch.device) -> list[Precision]:
 
 def losses(method: str, precision: Precision, device: torch.device, steps: int, cache: Path) -> np.ndarray:
     """Train a method for some steps and return the loss of each."""
-    space = search_spaces.load(method)
+    space = search_spaces.load_space(method)
     first = {field: menu[0] for field, menu in {**space.paper_grid, **space.mini_grid}.items()}
     plain = {"classifier_dropout": 0.0, "hidden_dropout": 0.0, "batch_size": BATCH_SIZE, "precision": precision}
     spec = TrialSpec(

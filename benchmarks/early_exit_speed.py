@@ -86,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
 def random_palbert(layers: int, hidden_size: int) -> PonderModel:
     """PALBERT on a BERT with random weights."""
     torch.manual_seed(0)
-    space = search_spaces.load("palbert")
+    space = search_spaces.load_space("palbert")
     values = {**space.fixed, **{field: menu[0] for field, menu in space.paper_grid.items()}}
     config = palbert.Config(**values)
     backbone = AutoConfig.for_model(

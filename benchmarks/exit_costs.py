@@ -97,11 +97,11 @@ def make_arms(pooling: str) -> dict[str, Callable[[Batch], object]]:
 def make_model(method: str, pooling: str) -> EarlyExitModel:
     """Make a method's model on MiniLM, whose heads let no example leave."""
     torch.manual_seed(0)
-    space = search_spaces.load(method)
+    space = search_spaces.load_space(method)
     values = {**space.fixed, **{field: menu[0] for field, menu in space.paper_grid.items()}}
     config = trainables.configure(method, values | {"pooling": pooling, "num_hidden_layers": 0})
     encoder = load_encoder(minilm_folder(), config, vocab_size=VOCABULARY)
-    model: EarlyExitModel = trainables.load(method).build(config, encoder, TASKS["sst2"])
+    model: EarlyExitModel = trainables.load_method(method).build(config, encoder, TASKS["sst2"])
     for layer, classifier in enumerate(getattr(model, "classifiers", [])):
         classifier.weight.zero_()
         classifier.bias[layer % 2] = 1  # adjacent layers disagree

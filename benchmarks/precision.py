@@ -101,7 +101,7 @@ def new_run(
     method: str, seed: int, precision: Precision, backbone: str, data: Path, arguments: argparse.Namespace
 ) -> TrainingRun:
     """A trial before its first epoch."""
-    space = search_spaces.load(method)
+    space = search_spaces.load_space(method)
     first = {field: menu[0] for field, menu in space.paper_grid.items()}
     asked = {name: getattr(arguments, name) for name in ("epochs", "batch_size", "learning_rate")}
     config = {**space.fixed, **first, **asked, "precision": precision, "stop_after": 0, "select": "last"}

@@ -30,7 +30,7 @@ import search_spaces
 import trainables
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
-from search_spaces.objectives import load as load_recipe
+from search_spaces.objectives import load_recipe
 from trainables.data.examples import Examples, load_examples, prepare_tokenizer
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.mini_glue import Draw
@@ -176,7 +176,7 @@ def first_states(encoder: LayerwiseEncoder, examples: Examples) -> Tensor:
 
 def probe_values() -> dict[str, Any]:
     """A configuration of ALBERT's, for its dropout (none) and length."""
-    space = search_spaces.load("albert")
+    space = search_spaces.load_space("albert")
     return {**space.fixed, **{name: menu[0] for name, menu in space.paper_grid.items()}}
 
 

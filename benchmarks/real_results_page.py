@@ -258,7 +258,7 @@ def join_parts(parts: Iterable[str], studies: Mapping[str, Study]) -> str:
 
 def is_selected_by_layers(evidence: Evidence) -> bool:
     """Whether the searches selected by the score at a number of layers, and not by the score alone."""
-    return any(study.plan.asked.select_by is not UNSET for study in evidence.studies)
+    return any(study.plan.request.select_by is not UNSET for study in evidence.studies)
 
 
 def answer(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
@@ -296,7 +296,9 @@ def claims(evidence: Evidence) -> Iterator[str]:
     tasks = dict.fromkeys(task for row in evidence.rows for task in row.cells)
     chosen = {} if is_selected_by_layers(evidence) else chosen_within(evidence, BUDGET)
     samples = sample_chosen(chosen)
-    within = compare(samples, evidence.baseline, are_comparable=evidence.are_comparable, looks=len(evidence.looks))
+    within = compare(
+        samples, evidence.baseline, are_comparable=evidence.are_comparable, num_analyses=len(evidence.interim_analyses)
+    )
     unlearned = {*evidence.not_above_constant, *(place for place, one in samples.items() if not has_learned(one))}
     gains = measure_chosen(evidence, chosen)
     for task in tasks:
@@ -376,7 +378,9 @@ def cut_in_words(evidence: Evidence) -> Iterator[str]:
         for place, seeds in stored.items()
         if place[0] in TITLES and len(seeds) > 1 and min(len(one.layer_answers) for one in seeds) > CUT
     }
-    found = compare(resample(cut), OURS, are_comparable=evidence.are_comparable, looks=len(evidence.looks))
+    found = compare(
+        resample(cut), OURS, are_comparable=evidence.are_comparable, num_analyses=len(evidence.interim_analyses)
+    )
     leads = [
         f"{TITLES[one.row if one.test.difference > 0 else one.other]} leads by {format_lead(one)} on "
         f"{TASKS[one.task].title}"
@@ -515,7 +519,7 @@ def p_text(p_value: float) -> str:
 
 
 def limits_in_words(studies: Iterable[Study]) -> str:
-    epochs = dict.fromkeys(f"{study.plan.asked.settings['epochs']} epochs on {titles(study)}" for study in studies)
+    epochs = dict.fromkeys(f"{study.plan.request.settings['epochs']} epochs on {titles(study)}" for study in studies)
     return LIMITS.format(epochs=f"Trials have {', '.join(epochs)}.")
 
 
@@ -595,7 +599,7 @@ def without_places(text: str, studies: list[Study]) -> str:
     """With words for the folders of data and backbone, wherever they lay."""
     places: dict[str, str] = {}
     for study in studies:
-        places[study.plan.asked.data] = "GLUE"
+        places[study.plan.request.data] = "GLUE"
         places |= {arm.backbone: "MINILM" for arm in study.plan.arms}
     for place in sorted((place for place in places if "/" in place), key=len, reverse=True):
         text = re.sub(rf"{re.escape(place)}(?![\w/])", places[place], text)

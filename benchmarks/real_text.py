@@ -28,7 +28,7 @@ from transformers import AlbertConfig, AlbertModel, BertTokenizerFast, PreTraine
 from benchmarks.counts import count
 from benchmarks.debian_books import write_books
 from benchmarks.results_file import write_results
-from search_spaces.objectives import load as load_recipe
+from search_spaces.objectives import load_recipe
 from trainables.configuration.schema import Value
 from trainables.encoders.backbones import check_tokenizer
 from trainables.encoders.loading import quiet_transformers
@@ -156,7 +156,7 @@ def write_backbone(folder: Path, vocabulary: str) -> Path:
 def unigram_entropies(spec: PretrainingSpec) -> UnigramEntropies:
     """Those of the spec's corpus and of the held-out tokens that its objective asks for."""
     config = objectives.configure(spec.objective, spec.config)
-    data = PretrainingData(spec, config, order=objectives.load(spec.objective).ORDER, cache=cache_folder())
+    data = PretrainingData(spec, config, order=objectives.load_objective(spec.objective).ORDER, cache=cache_folder())
     corpus = tokenise_corpus(spec.corpus, data.tokenizer, cache=cache_folder())
     counts = np.bincount(training_tokens(corpus), minlength=len(data.tokenizer))
     labels = np.concatenate([batch["labels"].ravel() for batch in data.held_out.held_out_batches(config.batch_size)])

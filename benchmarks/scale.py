@@ -30,14 +30,14 @@ from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
-from study.facts.attestation import provenance
 from study.facts.events import FILE, Event, Report
 from study.facts.journal import Journal
 from study.facts.plan_file import write_plan
+from study.facts.provenance import read_provenance
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.launch import main as study_launch
 from study.launch import plan_file
-from study.launching.opening import resolve_in
+from study.launching.planned_study import resolve_in
 from study.launching.reading import plan_from
 from trainables.data.tasks import find_task
 
@@ -192,7 +192,7 @@ def made_study(folder: Path, *, trials: int, epochs: int, arms: tuple[str, ...] 
     options = study_launch.parser().options(asked_for(folder, trials=trials, epochs=epochs, arms=arms))
     plan, _ = plan_from(options)
     resolved = resolve_in(folder, plan, None)
-    journal, code = MemoryJournal(), provenance()
+    journal, code = MemoryJournal(), read_provenance()
     run_scheduler(Scheduler(resolved, journal, code), stops=arms is MANY)
     folder.mkdir()
     write_plan(folder, plan_file(folder, resolved, code))

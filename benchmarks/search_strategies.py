@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.study is None:
         parser.error("give a study, or --exit-settings")
     plan, rows = require_plan(options.study).plan, list[dict[str, Any]]()
-    grids = resolve(replace(plan.asked, sampler="grid", samples=None))
+    grids = resolve(replace(plan.request, sampler="grid", samples=None))
     for trials in options.trials:
         for arm in plan.first_arms:
             surface = Surface(options.study, arm)

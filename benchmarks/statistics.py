@@ -438,7 +438,7 @@ def compare_on_rte(rng: np.random.Generator, seeds: int, difference: float, comp
     better = ease + min(difference / 0.25, 1) * (1 - ease)  # by so much on average, and no chance above 1
     models = {("better", "rte"): sample(rng, better, seeds=seeds), ("baseline", "rte"): sample(rng, ease, seeds=seeds)}
     samples = {place: Scored(own.scores.tolist(), own.resampled, "RTE") for place, own in models.items()}
-    (comparison,) = compare(samples, "baseline", looks=comparisons)
+    (comparison,) = compare(samples, "baseline", num_analyses=comparisons)
     return comparison
 
 
@@ -455,7 +455,7 @@ def planned_power(divisor: int) -> Iterator[Rate]:
         found = 0
         for _ in range(repeats):
             samples = methods_apart(rng, seeds, difference, disagreement)
-            (comparison,) = compare(samples, "baseline", looks=comparisons)
+            (comparison,) = compare(samples, "baseline", num_analyses=comparisons)
             found += comparison.holds
         name = f"{seeds} seeds, as the first of {comparisons}, {100 * difference:.1f} points predicted"
         yield Rate(f"{name}: found", found / repeats, repeats, "about", POWER)

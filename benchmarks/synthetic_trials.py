@@ -35,10 +35,10 @@ from study.drivers.driver import Driver, Watchdog
 from study.drivers.messages import ASSIGNMENTS, Message, SmokeReport
 from study.drivers.trial_actor import MESSAGE, WAIT_SECONDS
 from study.drivers.tune_driver import TuneDriver
-from study.facts.attestation import provenance
 from study.facts.events import Report
 from study.facts.journal import Journal
 from study.facts.plan_file import write_plan
+from study.facts.provenance import read_provenance
 from study.launch import command_line, plan_file, start_mirror
 from study.launching.live_view import LiveView
 from study.plans import profiles
@@ -56,7 +56,9 @@ WARM_UP = 20  # trials before the driver's memory is measured first: imports, ca
 
 def resolved_plan(tasks: tuple[str, ...], *, samples: int, seeds: int, epochs: int) -> ResolvedPlan:
     """One ALBERT arm per task, of the mini profile; its trials are empty."""
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=tasks, samples=samples, seeds=seeds, epochs=epochs)
+    plan = replace(
+        profiles.load_profile("mini"), methods=("albert",), tasks=tasks, samples=samples, seeds=seeds, epochs=epochs
+    )
     resolved = resolve(plan)
     arms = tuple(with_fixed(arm, epoch_seconds=0.0, score_spread=0.0) for arm in resolved.arms)
     return replace(resolved, arms=arms)
@@ -257,7 +259,7 @@ def run_study(
     plan: ResolvedPlan, folder: Path, *, mirrored: bool, on_progress: Callable[[Scheduler], None] | None = None
 ) -> StudyRun:
     """One launch as `study.launch` does it, tables and report left out, on a Ray cluster of its own."""
-    code = provenance()
+    code = read_provenance()
     write_plan(folder, plan_file(folder, plan, code))
     for name in ("trials", "predictions"):
         (folder / name).mkdir()

@@ -161,7 +161,7 @@ def tokens_of(name: str, arguments: argparse.Namespace) -> tuple[float, str]:
 
 def config_of(method: str, batch_size: int, precision: Precision) -> TrainingConfig:
     """The first point of the paper's grid."""
-    space = search_spaces.load(method)
+    space = search_spaces.load_space(method)
     first = {field: menu[0] for field, menu in space.paper_grid.items()}
     changes = {"batch_size": batch_size, "precision": precision}
     return trainables.configure(method, {**space.fixed, **first, **changes, **space.variant})
@@ -202,7 +202,7 @@ def new_model(method: str, config: TrainingConfig, task: Task, backbone: str) ->
     """With random weights, on the device."""
     torch.manual_seed(0)
     encoder = load_encoder(backbone, config, vocab_size=VOCABULARY)
-    return trainables.load(method).build(config, encoder, task).to(device()).train()
+    return trainables.load_method(method).build(config, encoder, task).to(device()).train()
 
 
 def naive_rates_of(arguments: argparse.Namespace) -> Rates:
@@ -261,7 +261,7 @@ def our_lines(
 def naive_lines(work: Work, rates: Rates) -> Iterator[dict[str, Any]]:
     """The same of the naive way, whose trials are the points of the paper's grid."""
     for method in METHODS:
-        points = prod(map(len, search_spaces.load(method).paper_grid.values()))
+        points = prod(map(len, search_spaces.load_space(method).paper_grid.values()))
         for task in PAPER_TASKS:
             whole_grid = Work(points, work.search_epochs, work.confirm_epochs)
             yield line_of(method, task, whole_grid, confirm=rates, search=rates, gain=1.0)

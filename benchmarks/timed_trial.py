@@ -22,7 +22,7 @@ def main(method: str, task: str, epochs: int, scratch: Path) -> dict[str, float]
     from trainables.runs.training import TrainingRun
     from trainables.runs.trial import TrialSpec
 
-    space = search_spaces.load(method)
+    space = search_spaces.load_space(method)
     grid = {field: menu[0] for field, menu in {**space.paper_grid, **space.mini_grid}.items()}
     fixed = {**space.fixed, **space.fixed_by_task.get(task, {}), **space.mini_fixed}
     config = {**grid, **fixed, "epochs": epochs, "stop_after": 0}

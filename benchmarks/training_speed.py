@@ -248,7 +248,7 @@ def ratios(seconds: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, fl
 
 def setting_of(task: str, backbone: str, data: Path, **changes: Value) -> Setting:
     """PALBERT's baseline on a task, at the batch size of the benchmark."""
-    space = search_spaces.load("albert")
+    space = search_spaces.load_space("albert")
     first = {field: menu[0] for field, menu in space.paper_grid.items()}
     config = {**space.fixed, **first, "batch_size": BATCH_SIZES[task], **changes}
     spec = TrialSpec(method="albert", task=task, config=config, seed=1, data=str(data), backbone=backbone)

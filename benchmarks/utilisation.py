@@ -67,8 +67,8 @@ def unequal_arms(options: argparse.Namespace) -> ResolvedPlan:
         synthetic.with_fixed(arm, epoch_seconds=options.seconds * (1 - number / len(tasks)), score_spread=SCORE_SPREAD)
         for number, arm in enumerate(plan.arms)
     ]
-    asked = replace(plan.asked, data="hub")  # the real tasks' sizes
-    return replace(plan, asked=asked, arms=tuple(arms))
+    request = replace(plan.request, data="hub")  # the real tasks' sizes
+    return replace(plan, request=request, arms=tuple(arms))
 
 
 def spans_of_study(resolved: ResolvedPlan, folder: Path) -> list[Span]:

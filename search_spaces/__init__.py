@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from msgspec import UNSET
 
-from trainables import VALUE, VARIANT
+from trainables import VALUE, VARIANT, load_method
 from trainables import list_methods as list_methods
-from trainables import load as load_method
 from trainables.configuration.ranges import Choices, Interval
 from trainables.configuration.schema import Configuration, Value, from_json, from_plain, read_value
 from trainables.configuration.spelling import resolve_name, unknown_name_error
@@ -106,7 +105,7 @@ def read_value_variant(method: str, key: str) -> dict[str, Value]:
     return {field: from_plain(kinds[field], value, where=f"{method}:{field}")}
 
 
-def load(method: str) -> SearchSpace:
+def load_space(method: str) -> SearchSpace:
     """Load the search space of a method, or of one of its variants.
 
     Raises:
@@ -179,7 +178,7 @@ def _read_menu(values: Sequence[Value]) -> Choices | Interval:
 
 def _load_module(method: str) -> ModuleType:
     _, file = method_files.locate_files(method)
-    module = file.load()
+    module = file.import_module()
     _check_shape(file, module)
     return module
 

@@ -89,7 +89,7 @@ Judge = Callable[[str, Callable[[], object]], str | None]
 def _check_rules(method: str, judge: Judge) -> None:
     """Check a method against each rule. The rules that need a model are left out if the files break a rule."""
     subject = space_rules.Method(method)
-    if judge(FILES, lambda: (trainables.load(method), subject.space)) is not None:
+    if judge(FILES, lambda: (trainables.load_method(method), subject.space)) is not None:
         return
     is_sound = True
     for rule in (*space_rules.RULES, *space_rules.POINT_RULES):

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from msgspec import field
 
-from study.facts.attestation import Provenance, list_other_code, provenance, versions
+from study.facts.provenance import Provenance, list_other_code, read_provenance, versions
 from study.storage.addresses import (
     check_address,
     check_tracking_address,
@@ -285,9 +285,9 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
     def report(gpus: float) -> tuple[str, dict[str, str], list[Finding]]:
         from study import doctor  # imports the node's copy; fails on a node without the project
-        from study.facts import attestation
+        from study.facts import provenance
 
-        code = attestation.provenance()
+        code = provenance.read_provenance()
         return code.code_digest, dict(code.versions), doctor.check_node(gpus=gpus, **settings)
 
     places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
@@ -308,7 +308,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
             yield _describe_silent_node(node, error)
             continue
         node_code = Provenance(code_digest=digest, versions=versions, git_commit=None)
-        if differences := list_other_code(node_code, provenance()):
+        if differences := list_other_code(node_code, read_provenance()):
             advice = "copy the code of this machine to the node (ray up), and install constraints.txt there"
             yield Finding(f"node {host}", f"{'; '.join(differences)}: {advice}", True)
         if (offset := max(before - node_time, node_time - time.time())) > CLOCK_SECONDS:

@@ -70,11 +70,11 @@ def run(options: Options) -> int:
     folder = Path(os.path.realpath(options.to))
     study = Path(options.study)
     record, plan = choose_model(study, options), require_plan(study).plan
-    include_for(record.method, plan.asked, options.include)
+    include_for(record.method, plan.request, options.include)
     layer = options.at_layer
     at = None if layer is None else read_layer_scores(study, record, layer)
     scores, limits = _list_scores(study, record), list_limits(plan, record)
-    loaded_as = export(record, folder, data=plan.asked.data, scores=scores, limits=limits, at=at)
+    loaded_as = export(record, folder, data=plan.request.data, scores=scores, limits=limits, at=at)
     cut = f" with {at.layer} of {record.num_layers} layers" if at else ""
     print(f"wrote {folder}: {loaded_as}{cut}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0

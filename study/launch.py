@@ -27,14 +27,14 @@ from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import StudyProgress, compute_progress
 from study.decisions.scheduler import Scheduler
-from study.decisions.winners import list_decided
+from study.decisions.winners import list_arms_with_winner
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
 from study.drivers.smoke_steps import SmokeStepsFailed
-from study.facts.attestation import Provenance, provenance
 from study.facts.events import Execution, LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plan_file import FILE as PLAN
 from study.facts.plan_file import PlanFile, find_plan, format_plan, write_plan
+from study.facts.provenance import Provenance, read_provenance
 from study.facts.registration import find_plan_tag
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import (
@@ -48,14 +48,6 @@ from study.facts.study_folder import (
 )
 from study.launching.forecast import describe_time_limit, estimate_space, forecast_plan, measure_costs
 from study.launching.live_view import LiveView
-from study.launching.opening import (
-    MOST_ARMS,
-    PlannedStudy,
-    find_launched_arms,
-    list_plan_notes,
-    resolve_in,
-    resolve_study,
-)
 from study.launching.options import (
     DESCRIPTION,
     EPILOG,
@@ -67,6 +59,14 @@ from study.launching.options import (
     list_execution_options,
     split_command,
     suggest_launch_option,
+)
+from study.launching.planned_study import (
+    MOST_ARMS,
+    PlannedStudy,
+    find_launched_arms,
+    list_plan_notes,
+    resolve_in,
+    resolve_study,
 )
 from study.launching.power import predict_power
 from study.launching.reading import trace_settings
@@ -181,10 +181,10 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in trainable_tasks()]
         name = resolve_name(options.explain, names, what="arm of this study", known=known)
-        print(explain(resolved, name, origins=trace_settings(options, resolved.asked)))
+        print(explain(resolved, name, origins=trace_settings(options, resolved.request)))
         return 0
     if options.toml:
-        print(format_plan(resolved.asked), end="")
+        print(format_plan(resolved.request), end="")
         return 0
     execution = options.execution
     machine = Resources.measure(ThisMachine(), cpus=execution.cpus_per_trial, gpus=execution.gpus_per_trial)
@@ -200,10 +200,10 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
     if options.then is not None:
         notes.append(f"when the launch has ended, it runs {options.then}")
-    if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
-        notes.append(f"the other methods are tested against the baseline {resolved.asked.baseline}")
+    if len(resolved.request.methods) > 1 and resolved.request.baseline:
+        notes.append(f"the other methods are tested against the baseline {resolved.request.baseline}")
     caveat = ["the tasks are generated (mini-GLUE), so the scores are not comparable with GLUE scores"]
-    lines = [*caveat * resolved.asked.is_generated, study.describe(), *notes, *forecast.lines]
+    lines = [*caveat * resolved.request.is_generated, study.describe(), *notes, *forecast.lines]
     lines += predict_power(resolved, study.folder, history, assumed=options.assume_spread)
     number = len({line for lines in resolved.departures.values() for line in lines})
     if options.departures:
@@ -247,14 +247,14 @@ def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
         make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
         study = _as_locked(study, is_continued=options.continue_study is not None)
-        code, faults = provenance(), Faults(max_failures=options.max_failures)
+        code, faults = read_provenance(), Faults(max_failures=options.max_failures)
         limit, arms = options.max_gpu_hours, find_launched_arms(study, options)
         scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
         if options.register and journal.facts.trials:
             raise ValueError(f"--register: the study {folder} already has trials; allowed: a study without trials")
         last = journal.facts.last_launch
         is_reported = last is not None and last.ended is not None and last.ended.status == "complete"
-        reopened = scheduler.find_reopenable(asked=options.retry_failed)
+        reopened = scheduler.find_reopenable(retry_failed=options.retry_failed)
         is_over = scheduler.progress.is_finished and is_reported and not reopened
         if reopened or not scheduler.progress.is_finished:
             journal.facts.check_unscored()
@@ -310,7 +310,7 @@ def _as_locked(study: PlannedStudy, *, is_continued: bool) -> PlannedStudy:
     now = find_plan(study.folder)
     if now == study.earlier:
         return study
-    resolved = resolve_in(study.folder, study.asked, now, is_continued=is_continued)
+    resolved = resolve_in(study.folder, study.from_options, now, is_continued=is_continued)
     return study._replace(resolved=resolved, earlier=now)
 
 
@@ -394,7 +394,7 @@ class Launch:
         uri = self.options.tracking_uri or ""  # "": the study's default store
         try:
             delete_marks(self.storage, self.folder)
-            self.scheduler.reopen_failed(asked=self.options.retry_failed)
+            self.scheduler.reopen_failed(retry_failed=self.options.retry_failed)
             if not self.scheduler.facts.trials:
                 self._register()
             if reason := unreachable_reason(uri):
@@ -618,7 +618,7 @@ def _conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int
         print(f"table:       {folder / DEV_TABLE}")
     if (folder / "report.html").exists():
         print(f"report:      {folder / 'report.html'}")
-    if list_decided(progress):
+    if list_arms_with_winner(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
     print_lines(browse(folder, options.tracking_uri)[:1], sys.stdout)  # the address only; browse.txt has the links
     for label, change in {} if status else extensions(progress.plan).items():
@@ -632,13 +632,13 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
     "more search" doubles the number of search trials, or the number of searches if the study repeats searches. "more
     seeds" adds five seeds.
     """
-    asked, options = plan.asked, dict[str, str]()
-    if 1 < asked.search_repeats < MOST_REPEATS and len(asked.methods) > 1 and any(arm.repeat for arm in plan.arms):
-        options["more search"] = f"--compare methods:{min(MOST_REPEATS, 2 * asked.search_repeats)}"
-    elif asked.samples is not None and any(arm.can_search_more for arm in plan.arms):
-        options["more search"] = f"--samples {2 * asked.samples}"
-    if any(len(arm.seeds) == asked.seeds for arm in plan.arms):
-        options["more seeds"] = f"--seeds {asked.seeds + 5}"
+    request, options = plan.request, dict[str, str]()
+    if 1 < request.search_repeats < MOST_REPEATS and len(request.methods) > 1 and any(arm.repeat for arm in plan.arms):
+        options["more search"] = f"--compare methods:{min(MOST_REPEATS, 2 * request.search_repeats)}"
+    elif request.samples is not None and any(arm.can_search_more for arm in plan.arms):
+        options["more search"] = f"--samples {2 * request.samples}"
+    if any(len(arm.seeds) == request.seeds for arm in plan.arms):
+        options["more seeds"] = f"--seeds {request.seeds + 5}"
     return options
 
 

@@ -348,8 +348,8 @@ def register_models(mirrored: Mirror, *, include: Sequence[str] = ()) -> None:
     """
     assert mirrored.tracking is not None, "copy the study first"
     plan = require_plan(mirrored.folder).plan
-    for method in plan.asked.methods:
-        include_for(method, plan.asked, include)
+    for method in plan.request.methods:
+        include_for(method, plan.request, include)
     try:
         for line in register(mirrored.tracking, compute_progress(plan, mirrored.facts), mirrored.folder):
             print(line, flush=True)

@@ -297,7 +297,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None, li
     folder = Path(options.model)
     if (folder / PLAN).exists():
         record = choose_model(folder, options)
-        include_for(record.method, require_plan(folder).plan.asked, options.include)
+        include_for(record.method, require_plan(folder).plan.request, options.include)
         with local_model(record.model or "", record.model_digest) as model:
             yield model, predictions_file(folder, record.key), _list_choices(record, folder, options)
     elif any((options.trial, options.method, options.task)):

@@ -132,7 +132,7 @@ def resolve(options: Options) -> Request:
     Raises:
         ValueError: if the objective is unknown, or --set names a field that the objective does not have.
     """
-    recipe = recipes.load(resolve_name(options.objective, recipes.list_recipes(), what="objective"))
+    recipe = recipes.load_recipe(resolve_name(options.objective, recipes.list_recipes(), what="objective"))
     settings = read_settings(options.set)
     if absent := [name for name in settings if name not in recipe.fixed]:
         raise make_field_error(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
@@ -254,20 +254,20 @@ def _list_pins(earlier: PretrainingFile) -> dict[str, str]:
     return pins | {part: commit for part, commit in parts if corpora.classify_corpus(part) == "hub"}
 
 
-def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
+def _check_same(requested: PretrainingFile, earlier: PretrainingFile) -> None:
     """Check that the command describes the pretraining in the folder.
 
     Raises:
         ValueError: if a value differs; the message lists all differences.
     """
-    pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
+    pairs = [("objective", earlier.made.objective, requested.made.objective), ("seed", earlier.seed, requested.seed)]
     pairs += [
-        ("corpus fingerprint", earlier.made.corpus_fingerprint, asked.made.corpus_fingerprint),
-        ("backbone fingerprint", earlier.backbone_fingerprint, asked.backbone_fingerprint),
-        ("tokenizer fingerprint", earlier.tokenizer_fingerprint, asked.tokenizer_fingerprint),
+        ("corpus fingerprint", earlier.made.corpus_fingerprint, requested.made.corpus_fingerprint),
+        ("backbone fingerprint", earlier.backbone_fingerprint, requested.backbone_fingerprint),
+        ("tokenizer fingerprint", earlier.tokenizer_fingerprint, requested.tokenizer_fingerprint),
     ]
-    names = dict.fromkeys([*earlier.config, *asked.config])
-    pairs += [(name, earlier.config.get(name), asked.config.get(name)) for name in names]
+    names = dict.fromkeys([*earlier.config, *requested.config])
+    pairs += [(name, earlier.config.get(name), requested.config.get(name)) for name in names]
     if changed := [f"{name} is {before}, not {now}" for name, before, now in pairs if before != now]:
         raise ValueError(f"--to holds a pretraining with other settings ({', '.join(changed)}); choose another --to")
 
@@ -335,7 +335,7 @@ def _describe(request: Request, file: PretrainingFile, unchecked: Sequence[str],
             *(wrap_line(f"  {departure}", read_width(output) or WIDTH) for departure in file.made.departures), sep="\n"
         )
     if unchecked:
-        families = objectives.load(request.recipe.objective).FAMILIES
+        families = objectives.load_objective(request.recipe.objective).FAMILIES
         print_lines([backbones.describe_unchecked(unchecked, families)], output)
     if file.made.steps:
         print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are done")

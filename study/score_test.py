@@ -60,11 +60,11 @@ def run(options: Options) -> int:
         times = {event.task: event.time for event in journal.facts.scored_on_test}
         if not (files.keys() - times):
             raise ValueError(f"{folder} already has test scores of {', '.join(files)}, from {times[next(iter(files))]}")
-        data = options.data or plan.asked.data
+        data = options.data or plan.request.data
         rows = {task: load_labelled_test(TASKS[task], files[task], data) for task in files if task not in times}
         models = {task: _list_models(progress, task, folder) for task in rows}
         for method in {record.method for records in models.values() for record in records}:
-            include_for(method, plan.asked, options.include)
+            include_for(method, plan.request, options.include)
         answers = {task: [_score_model(record, rows[task], data) for record in models[task]] for task in rows}
         journal.append(*(_make_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
     for task, scores in answers.items():
@@ -107,7 +107,7 @@ def _find_label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
     Raises:
         ValueError: if no task of the study has a label file.
     """
-    tasks = [TASKS[name] for name in plan.asked.tasks]
+    tasks = [TASKS[name] for name in plan.request.tasks]
     wanted = {task.name: labels / task.folder / FILE for task in tasks if len(task.test_splits) == 1}
     files = {task: file for task, file in wanted.items() if file.is_file()}
     if not files:

@@ -114,9 +114,9 @@ def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
             broken.append(f"{folder.name}: {error}")
             answers.append({"study": folder.name, "error": str(error)})
             continue
-        status, asked = collect_status(progress, folder), progress.plan.asked
+        status, request = collect_status(progress, folder), progress.plan.request
         trials = f"{sum(status.trials.values())} of {status.total}"
-        names = ", ".join(asked.methods), ", ".join(asked.tasks)
+        names = ", ".join(request.methods), ", ".join(request.tasks)
         table.add_row(folder.name, *names, trials, *_time_spent(status.ledger), _describe_state(status))
         statuses.append(status)
         answers.append(to_plain(status))

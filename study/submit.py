@@ -88,7 +88,7 @@ def run(options: Options) -> int:
         raise ValueError("--seed and --all-seeds exclude each other; leave one of them out")
     seeds = list_seeds(progress, options.method) if options.all_seeds else [options.seed]
     chosen = [choose_models(progress, options.method, folder, seed=seed) for seed in seeds]
-    data, name = options.data or plan.asked.data, Path(options.out) if options.out else folder / "submission.zip"
+    data, name = options.data or plan.request.data, Path(options.out) if options.out else folder / "submission.zip"
     outs = [name.with_stem(f"{name.stem}-{seed}") if options.all_seeds else name for seed in seeds]
     for best, out in zip(chosen, outs, strict=True):
         if not best.keys() & {file.predicted_by for file in FILES}:
@@ -99,12 +99,12 @@ def run(options: Options) -> int:
     check_rows(data, studied={task for best in chosen for task in best}, any_length=options.any_length)
     for best in chosen:
         for record in best.values():
-            include_for(record.method, plan.asked, options.include)
+            include_for(record.method, plan.request, options.include)
     for best, out in zip(chosen, outs, strict=True):
         _write_submission(out, best, data)
         if classify_data(data) == "mini":
             print(f"warning: {out} is for generated tasks, which the GLUE server does not score", file=sys.stderr)
-        elif classify_data(plan.asked.data) == "mini":
+        elif classify_data(plan.request.data) == "mini":
             print(f"warning: {out} has predictions of models that were trained on generated sentences", file=sys.stderr)
     return 0
 

@@ -101,14 +101,14 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     """
     shared = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
     shared |= {"methods": [options.method], "tasks": [options.task], "out": None}
-    asked, _ = plan_from(LaunchOptions(**shared))
-    asked = replace(asked, tokenizer=options.tokenizer)
-    if len(asked.methods) + len(asked.tasks) > 2:
+    plan, _ = plan_from(LaunchOptions(**shared))
+    plan = replace(plan, tokenizer=options.tokenizer)
+    if len(plan.methods) + len(plan.tasks) > 2:
         raise ValueError(f"METHOD is {options.method}, and --task is {options.task}; allowed: one method and one task")
-    if (start := search_spaces.load(asked.methods[0]).start) is not None:
-        names = f"--method {start},{asked.methods[0]} --task {asked.tasks[0]}"
-        raise ValueError(f"{asked.methods[0]} starts from a trained model of {start}; use study.launch {names}")
-    plan = replace(asked, sampler="random", samples=0, start_from={}, search_precision=UNSET)
+    if (start := search_spaces.load_space(plan.methods[0]).start) is not None:
+        names = f"--method {start},{plan.methods[0]} --task {plan.tasks[0]}"
+        raise ValueError(f"{plan.methods[0]} starts from a trained model of {start}; use study.launch {names}")
+    plan = replace(plan, sampler="random", samples=0, start_from={}, search_precision=UNSET)
     resolved = resolve(plan)
     arm = resolved.arms[0]
     resolution = resolve_configuration(plan, arm.method, arm.task)

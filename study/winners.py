@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.decisions.progress import ArmProgress, StudyProgress, read_progress
-from study.decisions.winners import list_decided, searched_values
+from study.decisions.winners import list_arms_with_winner, searched_values
 from study.facts.plan_file import format_plan
 from study.facts.record import Record
 from study.plans.ranges import is_searched
@@ -34,12 +34,12 @@ def _best_trial(arm: ArmProgress) -> Record:
 
 def as_toml(progress: StudyProgress) -> str:
     """Format a plan that uses the winners' values instead of a search. Comments at the top give the scores."""
-    asked = progress.plan.asked
-    settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
-    for arm in list_decided(progress):
+    request = progress.plan.request
+    settings = {key: setting for key, setting in request.settings.items() if not is_searched(setting)}
+    for arm in list_arms_with_winner(progress):
         settings |= {f"{arm.name}:{name}": value for name, value in searched_values(arm).items()}
     unset = {"search_only": UNSET, "search_precision": UNSET, "first": UNSET}
-    plan = replace(asked, samples=0, search_repeats=1, settings=settings, **unset)
+    plan = replace(request, samples=0, search_repeats=1, settings=settings, **unset)
     undecided = [arm.name for arm in progress.arms if arm.planned.space and not arm.planned.repeat and not arm.winner]
     lines = [
         "These are the winners of a study. `study.launch --plan` repeats them without a search.",
@@ -60,7 +60,7 @@ def as_json(progress: StudyProgress) -> str:
             "scores": {record.seed: record.score for record in arm.confirmed},
             "median": arm.median,
         }
-        for arm in list_decided(progress)
+        for arm in list_arms_with_winner(progress)
     ]
     return json.dumps(arms, indent=1) + "\n"
 
@@ -70,7 +70,9 @@ def as_text(progress: StudyProgress) -> str:
 
     The values come first: `palbert/rte: learning_rate 2.1e-05, beta 0.31`.
     """
-    return "".join(f"{arm.name}: {_format_values(arm)} ({_format_scores(arm)})\n" for arm in list_decided(progress))
+    return "".join(
+        f"{arm.name}: {_format_values(arm)} ({_format_scores(arm)})\n" for arm in list_arms_with_winner(progress)
+    )
 
 
 def _format_values(arm: ArmProgress) -> str:
@@ -100,7 +102,7 @@ class Options(Typed, frozen=True, kw_only=True):
 def run(options: Options) -> int:
     """Print the winners. Return 0 if at least one search has a winner, else 1."""
     progress = read_progress(Path(options.folder))
-    if not list_decided(progress):
+    if not list_arms_with_winner(progress):
         print("no search of this study has completed a trial", file=sys.stderr)
         return 1
     print(FORMATS[options.format](progress), end="")

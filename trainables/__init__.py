@@ -82,7 +82,7 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
     TASKS.update(tasks)
 
 
-def load(method: str) -> ModuleType:
+def load_method(method: str) -> ModuleType:
     """Import the module of a method or variant, and check that it defines `Config`, `build` and `DEPARTURES`.
 
     Raises:
@@ -93,7 +93,7 @@ def load(method: str) -> ModuleType:
     if name not in list_methods() or method == f"{name}{VARIANT}":
         raise unknown_name_error("method", method, list_methods())
     file, _ = method_files.locate_files(name)
-    module = file.load()
+    module = file.import_module()
     if absent := [part for part in ("DEPARTURES", "Config", "build") if not hasattr(module, part)]:
         raise ValueError(
             f"{file.path} does not define {', '.join(absent)}; a method must define DEPARTURES, Config and build"
@@ -109,7 +109,7 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
     """
     from trainables.configuration.schema import from_plain
 
-    return from_plain(load(method).Config, values, where=method)
+    return from_plain(load_method(method).Config, values, where=method)
 
 
 def departures(method: str) -> tuple[Departure, ...]:
@@ -120,6 +120,6 @@ def departures(method: str) -> tuple[Departure, ...]:
     Raises:
         ValueError: if the method is unknown.
     """
-    module = load(method)
+    module = load_method(method)
     lines = getattr(module, "VARIANT_DEPARTURES", {}).get(method.partition(VARIANT)[2], module.DEPARTURES)
     return tuple(Departure(*line) for line in lines)

@@ -202,7 +202,7 @@ def winners_table(evidence: Evidence) -> Table | None:
     arms = [
         (f"{label}/{cell.task}", cell, cell.config) for label, cell in evidence.cells if cell.arm.space and cell.config
     ]
-    fields = dict.fromkeys(name for _, cell, _ in arms for name in cell.arm.decided)
+    fields = dict.fromkeys(name for _, cell, _ in arms for name in cell.arm.searched_fields)
     if not arms:
         return None
     return make_table(
@@ -212,7 +212,7 @@ def winners_table(evidence: Evidence) -> Table | None:
         columns={name: name.replace("_", " ") for name in fields},
         lines=[
             *(
-                Line(label, {name: _make_value_entry(config[name]) for name in cell.arm.decided})
+                Line(label, {name: _make_value_entry(config[name]) for name in cell.arm.searched_fields})
                 for label, cell, config in arms
             ),
             *_searched_lines(evidence, fields),
@@ -228,7 +228,7 @@ def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
     """Make one line of search ranges for each row. Tasks with different ranges get separate lines."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
-        ranges = {name: _format_range(cell.arm.read_field(name)) for name in fields if name in cell.arm.decided}
+        ranges = {name: _format_range(cell.arm.read_field(name)) for name in fields if name in cell.arm.searched_fields}
         if ranges and lines.setdefault(label, ranges) != ranges:
             lines[f"{label}/{cell.task}"] = ranges
     return [Line.from_texts(f"{name}, searched in", ranges) for name, ranges in lines.items()]

@@ -15,7 +15,7 @@ from analysis.statistics.comparisons import (
     find_baseline_rows,
     group_rows,
     list_former_baselines,
-    list_interim_looks,
+    list_interim_analyses,
 )
 from analysis.studies.cells import Row
 from study.terminal.text import counted, joined
@@ -58,13 +58,13 @@ def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
 
     Return an empty list if this is the first analysis.
     """
-    looks, former = list_interim_looks(rows, at_searches=at_searches), list_former_baselines(rows)
+    analyses, former = list_interim_analyses(rows, at_searches=at_searches), list_former_baselines(rows)
     correction = (
-        f"p-values are multiplied by {len(looks)}, and intervals of differences hold jointly for all these analyses "
+        f"p-values are multiplied by {len(analyses)}, and intervals of differences hold jointly for all these analyses "
         "(Bonferroni)"
     )
     return [
-        *[f"the results were analysed with {', then '.join(looks)}; {correction}"] * (len(looks) > 1),
+        *[f"the results were analysed with {', then '.join(analyses)}; {correction}"] * (len(analyses) > 1),
         *[f"the results were analysed earlier with {'; '.join(former)}; p-values are not corrected for this"]
         * bool(former),
     ]

@@ -22,7 +22,7 @@ from analysis.statistics.comparisons import (
     are_comparable,
     compare,
     find_baseline_row,
-    list_interim_looks,
+    list_interim_analyses,
     repeats_of_rows,
 )
 from analysis.statistics.costs import flops_of_exits
@@ -71,15 +71,17 @@ class Evidence:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """The comparison of each pair of rows on each task for which both have predictions of the same examples."""
-        return compare(self.samples, self.baseline, are_comparable=self.are_comparable, looks=len(self.looks))
+        return compare(
+            self.samples, self.baseline, are_comparable=self.are_comparable, num_analyses=len(self.interim_analyses)
+        )
 
     @cached_property
-    def looks(self) -> list[str]:
+    def interim_analyses(self) -> list[str]:
         """Times at which the user may have seen scores, as texts such as `5 seeds`.
 
         P-values are corrected for the number of these times.
         """
-        return list_interim_looks(self.rows)
+        return list_interim_analyses(self.rows)
 
     @cached_property
     def differences(self) -> dict[Place, Comparison]:
@@ -106,8 +108,8 @@ class Evidence:
         The list is empty if no search was repeated.
         """
         stored = {place: repeats for place, repeats in self.repeats.items() if repeats.examples}
-        looks = len(list_interim_looks(self.rows, at_searches=True)) if stored else 1
-        compared = compare(stored, self.baseline, are_comparable=self.are_comparable, looks=looks)
+        num_analyses = len(list_interim_analyses(self.rows, at_searches=True)) if stored else 1
+        compared = compare(stored, self.baseline, are_comparable=self.are_comparable, num_analyses=num_analyses)
         return [one for one in compared if one.family == "baseline"]
 
     @property
@@ -226,7 +228,7 @@ class Evidence:
             for one in compare(
                 {place: own for place, own in samples.items() if plain_row in (place[0], plain_rows.get(place[0]))},
                 plain_row,
-                looks=len(self.looks),
+                num_analyses=len(self.interim_analyses),
             )
         ]
         means = {place: float(np.mean(sample.scores)) for place, sample in samples.items()}
@@ -324,7 +326,9 @@ class Evidence:
         scored = {place: curve.over(*ranges[place[1]]) for place, curve in curves.items() if place[1] in ranges}
         if not scored:
             return {}
-        compared = compare(scored, self.curve_reference, are_comparable=self.are_comparable, looks=len(self.looks))
+        compared = compare(
+            scored, self.curve_reference, are_comparable=self.are_comparable, num_analyses=len(self.interim_analyses)
+        )
         return {(one.row, one.task): one for one in compared if one.family == "baseline"}
 
     @property

@@ -57,9 +57,9 @@ def _describe_selection(rows: Sequence[Row]) -> str:
         for cell in row.cells.values():
             epoch = choice_of_epoch(cell)
             if epoch == LAST_EPOCH:
-                choice = f"the configuration, by its score at {epoch}" if cell.arm.decided else NOT_CHOSEN
+                choice = f"the configuration, by its score at {epoch}" if cell.arm.searched_fields else NOT_CHOSEN
             else:
-                choice = "the configuration and " * bool(cell.arm.decided) + epoch
+                choice = "the configuration and " * bool(cell.arm.searched_fields) + epoch
             chosen.setdefault(choice, {})[row.label] = None
     if len(chosen) == 1:
         return next(iter(chosen))
@@ -86,7 +86,7 @@ def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     else:
         sentences.append("no search")
     sentences += [
-        f"profile {', '.join(dict.fromkeys(plan.asked.profile for plan in plans))}",
+        f"profile {', '.join(dict.fromkeys(plan.request.profile for plan in plans))}",
         f"data {', '.join(dict.fromkeys(plan.data for plan in plans))}",
         f"journal {', '.join(study.journal.short for study in studies)}",
     ]
@@ -148,7 +148,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Make notes on the settings of the studies, and on differences in searched fields, data, code and devices."""
     named = list(zip(name_studies(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
-    fields = format_unequal_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
+    fields = format_unequal_counts(rows, lambda cell: len(cell.arm.searched_fields) if cell.records else None)
     return [
         *(
             f"settings of study {name}: {', '.join(settings)}"
@@ -169,22 +169,22 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
 
 def _settings(study: Study) -> list[str]:
     """List the settings that the study requested instead of the defaults."""
-    asked = study.plan.asked
+    request = study.plan.request
     made = next((arm.pretraining for arm in study.plan.arms if arm.pretraining is not UNSET), None)
-    folders = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
+    folders = {"backbone": request.backbone, "tokenizer": request.tokenizer}
     fields = {field: name and name_backbone(name) for field, name in folders.items()}
-    of_arms = [key for key in asked.settings if "/" in split_key(key)[0]]
+    of_arms = [key for key in request.settings if "/" in split_key(key)[0]]
     left = of_arms if len(of_arms) > MOST_VALUES_OF_ARMS else []
     return [
         *(f"{field} {value}" for field, value in fields.items() if value is not None),
         *(
             f"{key.replace(':', ' ')} {format_setting(setting)}"
-            for key, setting in asked.settings.items()
+            for key, setting in request.settings.items()
             if key not in left
         ),
         *([f"{', '.join(dict.fromkeys(map(shorten, left)))} (values: see plan.json)"] if left else []),
         *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
-        *(f"{arm} starts from {source}" for arm, source in asked.start_from.items()),
+        *(f"{arm} starts from {source}" for arm, source in request.start_from.items()),
     ]
 
 

@@ -55,7 +55,7 @@ class Comparison:
     adjusted_p_value: float
     # true difference found with 80 % power at the strictest level of Holm's method; None if it is unknown
     detectable_difference: float | None
-    looks: int = 1
+    num_analyses: int = 1
 
     @property
     def holds(self) -> bool:
@@ -80,13 +80,13 @@ def compare(
     baseline: str | None,
     *,
     are_comparable: Callable[[str, str, str], bool] = lambda row, other, task: True,
-    looks: int = 1,
+    num_analyses: int = 1,
 ) -> list[Comparison]:
     """Test every two rows on each task, if both rows have predictions for the same examples.
 
     Args:
         are_comparable: whether two rows may be tested against each other on a task.
-        looks: number of times that the user may have seen scores; see `list_interim_looks`.
+        num_analyses: number of times that the user may have seen scores; see `list_interim_analyses`.
     """
     families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
@@ -97,7 +97,7 @@ def compare(
             if own.examples == its.examples != "" and are_comparable(row, other, task):
                 tests[row, other, task] = uncertainty.welch_test(own.resampled, its.resampled, own.scores, its.scores)
     few = {place for place, sample in samples.items() if len(sample.scores) < FEWEST_TO_DETECT}
-    compared = [one for family, tests in families.items() for one in _family(family, tests, looks)]
+    compared = [one for family, tests in families.items() for one in _family(family, tests, num_analyses)]
     return [
         replace(one, detectable_difference=None) if few & {(one.row, one.task), (one.other, one.task)} else one
         for one in compared
@@ -119,16 +119,16 @@ def find_baseline_rows(rows: list[Row]) -> list[str]:
 def find_baseline_method(rows: list[Row]) -> str | None:
     """Return the baseline method of the plans, or None if the plans have different baselines."""
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
-    named = {study.plan.asked.baseline for study in studies}
+    named = {study.plan.request.baseline for study in studies}
     return named.pop() if len(named) == 1 else None
 
 
-def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
-    """Adjust the p-values and intervals of one family of tests for `looks`; see `compare`.
+def _family(family: Family, tests: Mapping[Pair, PairedTest], num_analyses: int) -> list[Comparison]:
+    """Adjust the p-values and intervals of one family of tests for `num_analyses`; see `compare`.
 
     P-values are also adjusted for the number of tests, and so are the intervals of the family "means".
     """
-    together = looks * (len(tests) if family == "means" else 1)
+    together = num_analyses * (len(tests) if family == "means" else 1)
     return [
         Comparison(
             row=row,
@@ -136,11 +136,11 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
             task=task,
             family=family,
             test=uncertainty.at_level(test, 1 - uncertainty.ALPHA / together),
-            adjusted_p_value=min(1.0, looks * p_value),
+            adjusted_p_value=min(1.0, num_analyses * p_value),
             detectable_difference=detectable_difference(
-                test.standard_error, test.freedom, comparisons=len(tests) * looks
+                test.standard_error, test.freedom, comparisons=len(tests) * num_analyses
             ),
-            looks=looks,
+            num_analyses=num_analyses,
         )
         for ((row, other, task), test), p_value in zip(
             tests.items(), uncertainty.holm([test.p_value for test in tests.values()]), strict=True
@@ -193,11 +193,11 @@ def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
         for row, own in by_row.items()
         if len(own) >= FEWEST_TASKS
     }
-    looks = max((own[0].looks for own in by_row.values()), default=1)
+    num_analyses = max((own[0].num_analyses for own in by_row.values()), default=1)
     known = {row for row, own in by_row.items() if all(one.detectable_difference is not None for one in own)}
     return {
         one.row: one if one.row in known else replace(one, detectable_difference=None)
-        for one in _family("means", tests, looks)
+        for one in _family("means", tests, num_analyses)
     }
 
 
@@ -307,7 +307,7 @@ def _choice_on_dev(cell: Cell) -> str:
 
 
 def _backbone_unless_asked(cell: Cell) -> str:
-    asked = all(study.plan.asked.test_across == "backbones" for study in cell.studies)
+    asked = all(study.plan.request.test_across == "backbones" for study in cell.studies)
     return "" if asked else cell.arm.backbone_fingerprint
 
 
@@ -350,30 +350,30 @@ def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
     return tasks
 
 
-def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """List the looks (times at which the user may have seen scores of these rows) as texts such as `5 seeds`.
+def list_interim_analyses(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
+    """List the analyses (times at which the user may have seen scores of these rows) as texts such as `5 seeds`.
 
-    Every launch that ran to its end is a look, and so is the present plan. Launches with the same seeds and tasks count
-    as one look. If a winner was replaced, the number of search trials must be the same, too. The texts name only
-    numbers and tasks that differ between looks. If there are several studies, the one with the most looks counts.
+    Every launch that ran to its end is an analysis, and so is the present plan. Launches with the same seeds and tasks
+    count as one. If a winner was replaced, the number of search trials must be the same, too. The texts name only
+    numbers and tasks that differ between analyses. If there are several studies, the one with the most counts.
 
     With `at_searches`, only launches with repeated searches count, and the number of searches must be the same, too.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)
     studies = [study for cell in cells for study in cell.studies]
-    plans = [[asked for asked in study.looks if asked.search_repeats > 1 or not at_searches] for study in studies]
-    looks = max((dict.fromkeys(_look(plan, at_searches, is_replaced) for plan in asked) for asked in plans), key=len)
-    columns = list(zip(*looks, strict=True))
+    plans = [[one for one in study.analysed_plans if one.search_repeats > 1 or not at_searches] for study in studies]
+    analyses = max((dict.fromkeys(_describe(one, at_searches, is_replaced) for one in seen) for seen in plans), key=len)
+    columns = list(zip(*analyses, strict=True))
     new = [texts for texts in columns if len({*texts}) > 1] or columns[:1]
     return [", ".join(texts) for texts in zip(*new, strict=True)]
 
 
-def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
+def _describe(plan: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
     return (
-        f"{asked.search_repeats} searches of " * at_searches + counted(asked.seeds, "seed"),
-        ("all search trials" if asked.samples is None else counted(asked.samples, "search trial")) * is_replaced,
-        joined([TASKS[task].title for task in asked.tasks]),
+        f"{plan.search_repeats} searches of " * at_searches + counted(plan.seeds, "seed"),
+        ("all search trials" if plan.samples is None else counted(plan.samples, "search trial")) * is_replaced,
+        joined([TASKS[task].title for task in plan.tasks]),
     )
 
 
@@ -381,6 +381,6 @@ def list_former_baselines(rows: Iterable[Row]) -> list[str]:
     """Describe the methods and baseline of earlier launches. Launches that match the present plan are left out."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
-        *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)
+        *earlier, now = (f"{joined(plan.methods)}, baseline {plan.baseline}" for plan in study.analysed_plans)
         former |= dict.fromkeys(seen for seen in earlier if seen != now)
     return [*former]

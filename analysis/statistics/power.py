@@ -181,11 +181,11 @@ def choose_spread(
 
 def count_comparisons(plan: ResolvedPlan) -> int:
     """Count the comparisons with the baseline in the tables of a plan: rows with its backbone, on each task."""
-    baselines = {arm.task: arm for arm in plan.first_arms if arm.method == plan.asked.baseline}
+    baselines = {arm.task: arm for arm in plan.first_arms if arm.method == plan.request.baseline}
     return sum(
-        arm.method != plan.asked.baseline
+        arm.method != plan.request.baseline
         and arm.task in baselines
-        and (arm.backbone_fingerprint == baselines[arm.task].backbone_fingerprint or bool(plan.asked.test_across))
+        and (arm.backbone_fingerprint == baselines[arm.task].backbone_fingerprint or bool(plan.request.test_across))
         for arm in plan.first_arms
     )
 
@@ -194,15 +194,15 @@ def describe_power(request: Request) -> list[str]:
     """Describe by task which difference the study will find four times in five, and the seeds for other differences."""
     plan, folder = request.plan, Path(request.folder)
     number = max(1, count_comparisons(plan))
-    own = measure_own(folder, plan.asked.tasks) if (folder / PLAN).exists() else {}
-    tasks = [plan.own_task(name) or TASKS[name] for name in plan.asked.tasks]
+    own = measure_own(folder, plan.request.tasks) if (folder / PLAN).exists() else {}
+    tasks = [plan.own_task(name) or TASKS[name] for name in plan.request.tasks]
     spreads = {
         task.title: choose_spread(
             task,
             rows=request.rows[task.name],
             assumed=request.assumed.get(task.name),
             own=own.get(task.name),
-            is_generated=plan.asked.is_generated,
+            is_generated=plan.request.is_generated,
         )
         for task in tasks
     }
@@ -212,13 +212,13 @@ def describe_power(request: Request) -> list[str]:
         f"power on {task.title} is unknown: "
         + (
             f"{generated}; --assume-spread POINTS predicts it"
-            if plan.asked.is_generated and find_default(task)
+            if plan.request.is_generated and find_default(task)
             else f"no kept study has {joined(task.metrics)}"
         )
         for task in tasks
         if task.title not in known
     ]
-    return [*(_format_table(known, plan.asked.seeds, number) if known else []), *unknown]
+    return [*(_format_table(known, plan.request.seeds, number) if known else []), *unknown]
 
 
 def _format_table(spreads: Mapping[str, Spread], seeds: int, number: int) -> list[str]:

@@ -301,7 +301,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 
 def _collect_settings(cell: Cell) -> dict[str, object]:
     """Collect the configuration fields that the user set for the cell's method, except `epochs`."""
-    settings = cell.studies[0].plan.asked.settings
+    settings = cell.studies[0].plan.request.settings
     keys = find_keys(settings, cell.arm.method)
     return {field: format_setting(settings[key]) for field, key in keys.items() if field != "epochs"}
 

@@ -52,30 +52,30 @@ class Study:
     @property
     def methods(self) -> tuple[str, ...]:
         """Methods, in the order of the plan."""
-        return self.plan.asked.methods
+        return self.plan.request.methods
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Tasks, in the order of the plan."""
-        return self.plan.asked.tasks
+        return self.plan.request.tasks
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the final runs that the plan asks for."""
-        return list_confirm_seeds(self.plan.asked.seeds)
+        return list_confirm_seeds(self.plan.request.seeds)
 
     @cached_property
-    def looks(self) -> list[Plan]:
+    def analysed_plans(self) -> list[Plan]:
         """Plans of all launches that ran to their end, and the latest plan: the user may have seen their results.
 
         Tables that a user prints at other times are not recorded.
         """
         seen = [
-            launch.began.plan.asked
+            launch.began.plan.request
             for launch in self.facts.launches.values()
             if launch.ended is not None and launch.ended.status in ("complete", "partial")
         ]
-        return [*seen, self.plan.asked]
+        return [*seen, self.plan.request]
 
     @property
     def protocol(self) -> Protocol:
@@ -95,7 +95,7 @@ class Study:
     @property
     def is_mini(self) -> bool:
         """Whether the data are generated (mini-GLUE). If so, scores are not comparable with published numbers."""
-        return self.plan.asked.is_generated
+        return self.plan.request.is_generated
 
     def arm(self, method: str, task: str) -> Arm:
         """Return the arm of a method on a task from the plan."""
@@ -224,7 +224,7 @@ def newest_study(root: Path | str = RUNS) -> Path:
 
 def _check_tasks(path: Path, file: PlanFile) -> None:
     try:
-        for name in file.plan.asked.tasks:
+        for name in file.plan.request.tasks:
             find_task(name)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

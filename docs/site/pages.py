@@ -71,8 +71,8 @@ def methods_page() -> str:
 
 
 def method_sections(name: str) -> Iterator[str]:
-    module = method_files.locate_files(name)[0].load()
-    space = search_spaces.load(name)
+    module = method_files.locate_files(name)[0].import_module()
+    space = search_spaces.load_space(name)
     yield f"## {name}"
     yield inspect.getdoc(module) or ""
     if variants := search_spaces.variants(name):

@@ -44,7 +44,7 @@ def list_recipes() -> list[str]:
     return [name for own, module in names for name in (own, *(f"{own}{VARIANT}{key}" for key in module.VARIANTS))]
 
 
-def load(name: str) -> Recipe:
+def load_recipe(name: str) -> Recipe:
     """Load the recipe of an objective, or of one of its variants.
 
     Raises:

@@ -62,7 +62,7 @@ class Subject:
         torch.manual_seed(0)
         config = self.config(task, **changes)
         encoder = load_encoder(self.backbone, config, vocab_size=examples(task)[1])
-        return trainables.load(self.method).build(config, encoder, TASKS[task])
+        return trainables.load_method(self.method).build(config, encoder, TASKS[task])
 
     def decisive_model(self, task: str) -> EarlyExitModel:
         """Return a model with large random weights, so that examples exit at different layers.

@@ -37,12 +37,12 @@ class Method:
     @cached_property
     def space(self) -> SearchSpace:
         """The search space of the method."""
-        return search_spaces.load(self.name)
+        return search_spaces.load_space(self.name)
 
     @cached_property
     def fields(self) -> set[str]:
         """The field names of the method's `Config`."""
-        return set(trainables.load(self.name).Config.__struct_fields__)
+        return set(trainables.load_method(self.name).Config.__struct_fields__)
 
     def format_place(self, name: str) -> str:
         """Return the file and line that define a name; an index such as `['rte']` is ignored."""
@@ -88,7 +88,7 @@ Rule = Callable[[Method], Iterator[Fault]]
 
 def config_is_a_training_config(method: Method) -> Iterator[Fault]:
     """Check that Config is a subclass of TrainingConfig, and that the fields that it adds have no defaults."""
-    config = trainables.load(method.name).Config
+    config = trainables.load_method(method.name).Config
     if not (isinstance(config, type) and issubclass(config, TrainingConfig)):
         yield CONFIG, f"Config is {config!r:.60}; allowed: a subclass of TrainingConfig"
         return
@@ -132,7 +132,7 @@ def variants_fix_fields(method: Method) -> Iterator[Fault]:
     """Check that VARIANTS names only fields of Config."""
     for variant in search_spaces.variants(method.name):
         name = f"VARIANTS[{variant.partition(trainables.VARIANT)[2]!r}]"
-        yield from _find_unknown(name, search_spaces.load(variant).variant, method.fields)
+        yield from _find_unknown(name, search_spaces.load_space(variant).variant, method.fields)
 
 
 def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
@@ -182,7 +182,7 @@ def backbones_are_named(method: Method) -> Iterator[Fault]:
 
 def departures_are_triples(method: Method) -> Iterator[Fault]:
     """Check that DEPARTURES has triples: a subject, the choice in the paper or its code, and the choice here."""
-    lines = trainables.load(method.name).DEPARTURES
+    lines = trainables.load_method(method.name).DEPARTURES
     try:
         from_plain(tuple[Departure, ...], lines, where=DEPARTURES)
     except ValueError:

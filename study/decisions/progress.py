@@ -191,7 +191,7 @@ class StudyProgress:
     def count_examples_per_epoch(self, arm: ArmProgress) -> int:
         """Return the number of training examples per epoch, which is the same for all tasks of mini-GLUE."""
         task = self.plan.own_task(arm.planned.task) or TASKS[arm.planned.task]
-        return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
+        return mini_glue.TRAIN_ROWS if self.plan.request.data == "mini" and not task.place else task.sizes["train"]
 
     def compute_seconds_per_example(
         self, arms: Iterable[ArmProgress], unit: Literal["gpu_seconds", "wall_seconds"]

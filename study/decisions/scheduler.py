@@ -19,7 +19,6 @@ from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.facts.attestation import Attestation, Provenance, code_of_method, list_contradictions
 from study.facts.events import (
     FORMAT,
     AshaDecided,
@@ -43,6 +42,7 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.journal import Journal
+from study.facts.provenance import Attestation, Provenance, code_of_method, list_contradictions
 from study.facts.record import Phase, Record, Status
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan, derive_search_seed
@@ -77,7 +77,7 @@ class Scheduler:
         self._journal = journal
         self.facts = journal.facts
         self.provenance = provenance
-        self._proposals = {arm.name: Proposals(arm, sampler=plan.asked.sampler) for arm in plan.arms}
+        self._proposals = {arm.name: Proposals(arm, sampler=plan.request.sampler) for arm in plan.arms}
         self._handed_out: set[str] = set()  # keys of trials that run in this launch
 
     def begin_launch(
@@ -122,20 +122,20 @@ class Scheduler:
         now, number = self._journal.now(), self.facts.launch_number
         self._journal.append(LaunchEnded(time=now, launch=number, status=status, note=note))
 
-    def reopen_failed(self, *, asked: bool) -> None:
+    def reopen_failed(self, *, retry_failed: bool) -> None:
         """Let failed trials run again.
 
-        If `asked` is true, all failed trials of the launch's arms run again. Otherwise, a failed trial runs again
+        With `retry_failed`, all failed trials of the launch's arms run again. Otherwise, a failed trial runs again
         only if the code or the package versions have changed since the failure.
         """
-        for key, reason in self.find_reopenable(asked=asked).items():
+        for key, reason in self.find_reopenable(retry_failed=retry_failed).items():
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
 
-    def find_reopenable(self, *, asked: bool) -> dict[str, Reopening]:
+    def find_reopenable(self, *, retry_failed: bool) -> dict[str, Reopening]:
         """Find the failed trials that should run again, and map each key to the reason; see `reopen_failed`."""
         launched = {arm.name for arm in self.progress.launched}
         failures = [record for record in self.progress.failures if record.arm in launched]
-        reasons = {record.key: "asked" if asked else find_change(record, self.provenance) for record in failures}
+        reasons = {record.key: "asked" if retry_failed else find_change(record, self.provenance) for record in failures}
         return {key: reason for key, reason in reasons.items() if reason}
 
     def find_arms_of_other_code(self) -> list[str]:
@@ -403,12 +403,12 @@ def specify_arm(
         own_task=plan.own_task(arm.task),
         config=config,
         seed=seed,
-        data=glue.make_absolute(plan.asked.data),
+        data=glue.make_absolute(plan.request.data),
         backbone=backbone_names.make_absolute(arm.pinned_backbone),
         tokenizer=tokenizer and backbone_names.make_absolute(tokenizer),
-        selection=plan.asked.selection,
-        select_by=plan.asked.select_by,
-        report_dev=reads_dev or plan.asked.selection == "dev",
+        selection=plan.request.selection,
+        select_by=plan.request.select_by,
+        report_dev=reads_dev or plan.request.selection == "dev",
     )
 
 

@@ -10,7 +10,7 @@ from study.plans.plan import First, Plan
 from trainables.configuration.schema import Configuration
 
 
-def list_decided(progress: StudyProgress) -> list[ArmProgress]:
+def list_arms_with_winner(progress: StudyProgress) -> list[ArmProgress]:
     """List the searched arms that have a winner. Arms that repeat a search are left out."""
     return [arm for arm in progress.arms if arm.planned.space and not arm.planned.repeat and arm.winner]
 
@@ -18,7 +18,7 @@ def list_decided(progress: StudyProgress) -> list[ArmProgress]:
 def searched_values(arm: ArmProgress) -> Configuration:
     """Return the winner's values of the searched fields."""
     assert arm.winner is not None
-    return {name: arm.winner.config[name] for name in arm.planned.decided}
+    return {name: arm.winner.config[name] for name in arm.planned.searched_fields}
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
@@ -31,7 +31,7 @@ def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
     """
     won = {
         (arm.planned.method, arm.planned.task): First(origin=f"{folder}, {arm.name}", values=searched_values(arm))
-        for arm in list_decided(read_progress(folder))
+        for arm in list_arms_with_winner(read_progress(folder))
     }
     firsts = dict[str, tuple[First, ...]]()
     for method, task in product(plan.methods, plan.tasks):

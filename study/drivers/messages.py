@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
+from study.facts.provenance import Attestation
 from trainables import base_method
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.configuration.schema import Reader, Typed, to_plain

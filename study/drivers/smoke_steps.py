@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler, specify_arm
 from study.drivers.messages import SmokeReport
-from study.facts.attestation import Provenance, code_of_method, list_other_code
 from study.facts.events import Failure
+from study.facts.provenance import Provenance, code_of_method, list_other_code
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.terminal.text import list_first
 from trainables.runs.trial import TrialSpec

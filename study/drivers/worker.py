@@ -22,8 +22,8 @@ from msgspec.structs import replace
 import trainables
 from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
 from study.drivers.messages import AssignedTrial, Assignment, Message, SmokeReport, Steps
-from study.facts.attestation import attest, list_contradictions, provenance
 from study.facts.events import Failure, Report, add_checksum, remove_checksum, utc_now
+from study.facts.provenance import attest, list_contradictions, read_provenance
 from study.storage.trial_places import TrialPlace, check_marks, local_model, open_place
 from study.terminal.text import to_second
 from trainables.files.atomic_files import write_bytes
@@ -100,7 +100,7 @@ def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | 
         print(f"{to_second(utc_now())} {arm}: its first training step", flush=True)
         if failure := _try_step(spec, device, node):
             failures[arm] = failure
-    code = provenance()
+    code = read_provenance()
     return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
 
 

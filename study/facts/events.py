@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from study.facts.attestation import Attestation, Provenance
+from study.facts.provenance import Attestation, Provenance
 from study.facts.record import Phase, Status
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive

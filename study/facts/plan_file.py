@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import trainables
 from study.facts import events
-from study.facts.attestation import Provenance
+from study.facts.provenance import Provenance
 from study.plans import profiles
 from study.plans.plan import Plan
 from study.plans.ranges import NONE, format_toml, override_settings, read_tables, split_key
@@ -128,7 +128,7 @@ def find_data(folder: Path, plan: ResolvedPlan, task: str, *, recorded: str) -> 
     Raises:
         ValueError: the folder is not there, or has other rows of the task.
     """
-    data = plan.asked.data
+    data = plan.request.data
     if classify_data(data) != "folder" or TASKS[task].place:
         return data
     remedy = f"first run study.launch --continue {folder} --data with the current path"
@@ -201,7 +201,7 @@ def format_plan(plan: Plan) -> str:
 
     UNSET is omitted. None is written as `none`, but only if the profile has another value.
     """
-    default = to_plain(profiles.load(plan.profile))
+    default = to_plain(profiles.load_profile(plan.profile))
     fields = {
         name: NONE if value is None else value
         for name, value in to_plain(plan).items()
@@ -211,7 +211,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def _load_profile(name: str | None) -> Plan:
-    return profiles.load(name or "mini")
+    return profiles.load_profile(name or "mini")
 
 
 def read_toml(path: Path, choose_base: Callable[[str | None], Plan] = _load_profile) -> Plan:
@@ -274,7 +274,7 @@ def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]
     ) in Plan.__struct_fields__:
         return fault if name in typed else f"--plan {path}: {name}{fault[field.end() :]}"
     else:
-        default = profiles.load(plan.profile)
+        default = profiles.load_profile(plan.profile)
         changed = {name: value for name in _NAMED if (value := getattr(plan, name)) != getattr(default, name)}
         name = next((name for name, value in changed.items() if name not in typed and value and value in fault), "")
         return f"--plan {path}: {name}: {fault}" if name else fault
@@ -304,10 +304,10 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
     compared = [arm for arm in later.arms if arm.name in before and (settled is None or arm.name in settled)]
     for arm in compared:
-        keys = {split_key(key)[1] for plan in (earlier, later) for key in plan.asked.settings}
+        keys = {split_key(key)[1] for plan in (earlier, later) for key in plan.request.settings}
         for change in compare_arms(before[arm.name], arm, set_by_hand=keys):
-            is_of_data = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
-            line = describe_data_change(earlier.asked, later.asked) if is_of_data else change
+            is_of_data = change.startswith("data_fingerprint ") and earlier.request.data != later.request.data
+            line = describe_data_change(earlier.request, later.request) if is_of_data else change
             arms_by_change.setdefault(line, []).append(arm.name)
     changes_by_arms = dict[tuple[str, ...], list[str]]()
     for change, arms in arms_by_change.items():
@@ -324,7 +324,7 @@ def compare_arms(before: Arm, after: Arm, *, set_by_hand: Collection[str] | None
         set_by_hand: the fields in the settings of two plans of one study. If any other value differs, the message
             names the new default. If None, the arms are of two studies.
     """
-    fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
+    fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.searched_fields))
     pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
     changed = [
         f"{name} {' -> '.join(map(_format_field, pair))}"
@@ -385,7 +385,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
         raise ValueError(f"{fault}; allowed: --include with a folder of all methods of the study")
 
 
-def include_for(method: str, asked: Plan | None, folders: Sequence[str]) -> None:
+def include_for(method: str, plan: Plan | None, folders: Sequence[str]) -> None:
     """Register a user's method from `folders`. Without folders, use the --include folders of the plan.
 
     Raises:
@@ -393,5 +393,5 @@ def include_for(method: str, asked: Plan | None, folders: Sequence[str]) -> None
     """
     if folders:
         trainables.include(method_files.join_folders(folders), named="--include")
-    elif asked is not None and asked.include is not UNSET:
-        include_folder([method], asked.include)
+    elif plan is not None and plan.include is not UNSET:
+        include_folder([method], plan.include)

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from study.facts.attestation import ROOT
+from study.facts.provenance import ROOT
 from study.facts.study_facts import StudyFacts
 
 _DIRTY = "-dirty"  # end of a commit whose files had changes

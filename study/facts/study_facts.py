@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from study.facts.attestation import join_code
 from study.facts.events import (
     AshaDecided,
     ConfirmClosed,
@@ -42,6 +41,7 @@ from study.facts.events import (
     read_lines,
 )
 from study.facts.journal_copy import check_not_lost
+from study.facts.provenance import join_code
 from study.facts.record import Phase, Record
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.configuration import AtLeastOne, Count

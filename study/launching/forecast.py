@@ -96,7 +96,7 @@ def forecast_plan(
     lines += describe_backbones(plan)
     trials = f"{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
     lines.append(f"{trials}, {format_total(costs.values(), bound=bound, slots=slots)}")
-    if (searches := plan.asked.search_repeats) > 1:
+    if (searches := plan.request.search_repeats) > 1:
         once = counted(round(sum(costs[arm.name].epochs for arm in plan.first_arms)), "epoch")
         lines.append(f"methods are compared over {searches} searches per arm; one search per arm takes {bound} {once}")
     if search:

@@ -59,7 +59,7 @@ MOST_BYTES = 200  # limit for a study's name: file names have at most 255 bytes,
 def _list_defaults(field: Literal["methods", "tasks"]) -> str:
     """List the default methods or tasks of three profiles: `mini = palbert; small = ...; paper = ...`."""
     names = ("mini", "small", "paper")
-    return "; ".join(f"{name} = {', '.join(getattr(profiles.load(name), field))}" for name in names)
+    return "; ".join(f"{name} = {', '.join(getattr(profiles.load_profile(name), field))}" for name in names)
 
 
 def default_driver() -> Literal["ray", "local"]:

@@ -24,16 +24,16 @@ def predict_power(plan: ResolvedPlan, folder: Path, facts: StudyFacts, *, assume
     Raises:
         ValueError: if a value of --assume-spread is invalid.
     """
-    spreads = _read_spreads(assumed, plan.asked.tasks)
+    spreads = _read_spreads(assumed, plan.request.tasks)
     has_scores = any(record.phase == "confirm" for record in facts.records)
-    if plan.asked.search_repeats > 1:
+    if plan.request.search_repeats > 1:
         return ["power: unknown, because tests of methods compare searches, whose spread no kept study has"]
-    if plan.asked.is_generated and not has_scores and not spreads:
+    if plan.request.is_generated and not has_scores and not spreads:
         return ["power: unknown for generated tasks before the first scores; --assume-spread POINTS predicts it"]
     request = {
         "plan": plan,
         "folder": str(folder),
-        "rows": {task: _count_dev_rows(plan, task) for task in plan.asked.tasks},
+        "rows": {task: _count_dev_rows(plan, task) for task in plan.request.tasks},
         "assumed": spreads,
     }
     command = [sys.executable, "-m", "analysis.statistics.power"]

@@ -267,10 +267,10 @@ def _choose_base(options: LaunchOptions, earlier: Plan | None, profile: str | No
 def _choose_profile(name: str | None) -> tuple[Plan, str]:
     profile = resolve_name(name or "auto", ["auto", *profiles.list_profiles()], what="profile")
     if profile != "auto":
-        return profiles.load(profile), f"profile {profile}"
+        return profiles.load_profile(profile), f"profile {profile}"
     if gpus := count_local_gpus():
-        return profiles.load("paper"), f"profile paper, because this machine has {counted(gpus, 'GPU')}"
-    return profiles.load("mini"), "profile mini, because this machine has no GPU"
+        return profiles.load_profile("paper"), f"profile paper, because this machine has {counted(gpus, 'GPU')}"
+    return profiles.load_profile("mini"), "profile mini, because this machine has no GPU"
 
 
 def _resolve_file_names(plan: Plan, file: str, readers: Mapping[str, Callable[[Any], object]]) -> Plan:

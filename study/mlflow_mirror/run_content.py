@@ -112,7 +112,7 @@ class StudyRuns:
         """Build the run of the trial with this key."""
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
-        decided = arm.planned.decided
+        decided = arm.planned.searched_fields
         searched = [name for name in decided if name in trial.config]  # first, because MLflow keeps the order
         on_dev = self.plan.protocol.selection == "dev"
         tags = self._build_tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
@@ -164,7 +164,7 @@ class StudyRuns:
         """Describe the data on which the arm's trials train."""
         name = arm.planned.task
         own = self.plan.own_task(name) or None
-        place = (own and own.place) or self.plan.asked.data
+        place = (own and own.place) or self.plan.request.data
         sources: dict[str, tuple[str, dict[str, Any]]] = {
             "mini": ("code", {"tags": {"mlflow.source.name": "trainables/data/mini_glue.py"}}),
             "hub": ("hugging_face", {"path": HUB_NAME, "config_name": name}),

@@ -51,11 +51,11 @@ def does_hold(departure: Departure, arm: Arm) -> bool:
     The arm must search each field that the departure names, or fix it at the value in the method's file. A field may
     have its default in both.
     """
-    space = search_spaces.load(arm.base_method)
+    space = search_spaces.load_space(arm.base_method)
     in_file = {**list_defaults(), **space.fixed, **space.fixed_by_task.get(arm.task, {})}
-    fixed = {name: value for name, value in {**list_defaults(), **arm.fixed}.items() if name not in arm.decided}
+    fixed = {name: value for name, value in {**list_defaults(), **arm.fixed}.items() if name not in arm.searched_fields}
     menus = {**space.paper_grid, **{field: [value] for field, value in in_file.items()}}
-    fields, tuned = menus.keys() & {*departure.what.split(", ")}, {*arm.decided} & {*space.space}
+    fields, tuned = menus.keys() & {*departure.what.split(", ")}, {*arm.searched_fields} & {*space.space}
     return all(field in tuned or menus[field] == [fixed.get(field)] != [None] for field in fields)
 
 
@@ -96,32 +96,36 @@ def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
 
 
 def _list_protocol(plan: ResolvedPlan) -> Departures:
-    asked, arms = plan.asked, plan.arms
-    profile = profiles.load(asked.profile).settings
-    by_hand = [key for key, setting in asked.settings.items() if (key, setting) not in profile.items()]
-    searched = dict.fromkeys(shorten(key) for key in by_hand if is_searched(asked.settings[key]))
-    fixed = dict.fromkeys(shorten(key) for key in by_hand if not is_searched(asked.settings[key]))
-    kept = ", ".join(key for key in asked.settings if key not in by_hand)
-    precision = asked.search_precision
+    request, arms = plan.request, plan.arms
+    profile = profiles.load_profile(request.profile).settings
+    by_hand = [key for key, setting in request.settings.items() if (key, setting) not in profile.items()]
+    searched = dict.fromkeys(shorten(key) for key in by_hand if is_searched(request.settings[key]))
+    fixed = dict.fromkeys(shorten(key) for key in by_hand if not is_searched(request.settings[key]))
+    kept = ", ".join(key for key in request.settings if key not in by_hand)
+    precision = request.search_precision
     differences = {  # (subject, in the papers, here) -> whether the departure holds
-        (f"set by profile {asked.profile}", "", kept): bool(kept),
+        (f"set by profile {request.profile}", "", kept): bool(kept),
         ("set by hand", "", ", ".join(fixed)): bool(fixed),
         ("ranges by hand", "", ", ".join(searched)): bool(searched),
-        ("data and backbones", "GLUE", "generated and tiny, so the numbers say nothing about GLUE"): asked.is_generated,
-        ("search trials", "run to the end", "stopped by ASHA"): asked.early_stopping is not None,
-        ("search", "a grid", f"{asked.sampler} over ranges"): asked.sampler != "grid",
+        (
+            "data and backbones",
+            "GLUE",
+            "generated and tiny, so the numbers say nothing about GLUE",
+        ): request.is_generated,
+        ("search trials", "run to the end", "stopped by ASHA"): request.early_stopping is not None,
+        ("search", "a grid", f"{request.sampler} over ranges"): request.sampler != "grid",
         ("grid", "all points", "some of the points"): (
-            asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms)
+            request.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms)
         ),
-        ("selection", "on dev", "on a slice of train"): asked.selection == "holdout",
-        ("selection by", "the score", str(asked.select_by)): asked.select_by is not UNSET,
+        ("selection", "on dev", "on a slice of train"): request.selection == "holdout",
+        ("selection by", "the score", str(request.select_by)): request.select_by is not UNSET,
         ("weights of backbones", "pretrained", "random, not pretrained"): bool(plan.untrained),
         ("poolers of backbones", "pretrained", "random, in methods that use a pooler"): bool(plan.without_pooler),
         ("poolers of backbones", "pretrained", "not trained, in methods that use a pooler"): bool(
             plan.without_trained_pooler
         ),
-        ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
-        ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
+        ("seeds", str(SEEDS_OF_PAPERS), str(request.seeds)): request.seeds != SEEDS_OF_PAPERS,
+        ("fields that the papers tune", "searched", "one value"): request.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,
         ("variants", "", "fix some fields, even if a difference below names them"): (
             len({arm.method for arm in arms}) > len({*map(_choose_name, arms)})
@@ -140,7 +144,8 @@ def _list_truncations(plan: ResolvedPlan) -> list[Departure]:
     names = [
         arm.method
         for arm in plan.arms
-        if issubclass(trainables.load(arm.method).Config, PonderConfig) and arm.find_most("gradient_accumulation") > 1
+        if issubclass(trainables.load_method(arm.method).Config, PonderConfig)
+        and arm.find_most("gradient_accumulation") > 1
     ]
     if not names:
         return []

@@ -59,13 +59,13 @@ def suggest_method_option(flag: str, value: str, flags: Collection[str]) -> str:
     """
     if _name(flag) == "patience":
         return f"; here, {PATIENCE_ADVICE}"
-    configs = (trainables.load(method).Config for method in trainables.list_methods())
+    configs = (trainables.load_method(method).Config for method in trainables.list_methods())
     return _suggest_setting(flag, value, flags, {field for config in configs for field in config.__struct_fields__})
 
 
 def suggest_pretraining_option(flag: str, value: str, flags: Collection[str]) -> str:
     """Return the option for an objective's field that other programs or this project name `flag`, else ""."""
-    configs = (objectives.load(name).Config for name in objectives.list_objectives())
+    configs = (objectives.load_objective(name).Config for name in objectives.list_objectives())
     return _suggest_setting(flag, value, flags, {field for config in configs for field in config.__struct_fields__})
 
 

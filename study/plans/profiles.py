@@ -126,7 +126,7 @@ def list_profiles() -> list[str]:
     return sorted(_PLANS)
 
 
-def load(name: str) -> Plan:
+def load_profile(name: str) -> Plan:
     """Return the plan of a profile.
 
     Raises:
@@ -143,7 +143,7 @@ def list_methods(name: str) -> tuple[str, ...]:
     Raises:
         ValueError: if no profile has this name.
     """
-    return _METHODS.get(name, load(name).methods)
+    return _METHODS.get(name, load_profile(name).methods)
 
 
 def list_tasks() -> tuple[str, ...]:

@@ -160,7 +160,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     )
     counted_texts = {task: count_repeated_texts(TASKS[task], plan.data) for task in plan.tasks}
     resolved = ResolvedPlan(
-        asked=plan,
+        request=plan,
         arms=arms,
         protocol=protocol,
         departures={},
@@ -224,7 +224,7 @@ def resolve_configuration(plan: Plan, method: str, task: str, *, pins: Mapping[s
     Raises:
         ValueError: --set or --search has an unknown field or an invalid value.
     """
-    space, arm = search_spaces.load(method), f"{method}/{task}"
+    space, arm = search_spaces.load_space(method), f"{method}/{task}"
     kind = "mini" if "mini" in (plan.profile, plan.data) else "paper"
     backbone, tokenizer = choose_backbone(space, kind, backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
@@ -242,7 +242,7 @@ def resolve_configuration(plan: Plan, method: str, task: str, *, pins: Mapping[s
     ranges = {name: ranged for name, ranged in tunable.items() if name in names}
     menus = _list_menus(ranges, grid, searched) if plan.sampler == "grid" else ranges
     exits = {
-        name: Layered(tuple(_list_values(name, ranged, why="an exit setting")), ranged.origin)
+        name: Layered(tuple(_list_values(name, ranged, what="an exit setting")), ranged.origin)
         for name, ranged in menus.items()
         if name in space.post_hoc
     }
@@ -303,7 +303,7 @@ def _list_menus(
 ) -> dict[str, Layered[Choices | Interval]]:
     """List the values that the grid sampler tries: those of the grid, or every value of a range in `searched`."""
     return {
-        name: Layered(tuple(_list_values(name, ranged, why="--sampler grid")), ranged.origin)
+        name: Layered(tuple(_list_values(name, ranged, what="--sampler grid")), ranged.origin)
         if name in searched
         else Layered(tuple(grid[name].value), grid[name].origin)
         for name, ranged in ranges.items()
@@ -356,9 +356,9 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
     Args:
         origins: maps options that the user did not type, such as `--set epochs`, to their true origins.
     """
-    arm, asked = plan.arm(name), plan.asked
-    space = search_spaces.load(arm.method)
-    resolution = resolve_configuration(asked, arm.method, arm.task, pins=plan.pins)
+    arm, request = plan.arm(name), plan.request
+    space = search_spaces.load_space(arm.method)
+    resolution = resolve_configuration(request, arm.method, arm.task, pins=plan.pins)
     rows = [(field, json.dumps(layered.value), layered.origin) for field, layered in resolution.fixed.items()]
     rows += [(field, format_range(layered.value), layered.origin) for field, layered in resolution.tuned.items()]
     for field, settings in resolution.post_hoc.items():
@@ -373,7 +373,7 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
     if arm.start_from is not None:
         origin = f"{space.file} START" if arm.start_from == f"{space.start}/{arm.task}" else "--start-from"
         rows.append(("starts from", f"the best model of {arm.start_from}", origin))
-    won, published = asked.list_firsts(name), space.published.get(arm.task, ())
+    won, published = request.list_firsts(name), space.published.get(arm.task, ())
     first = list[str]()
     for point, winner in zip_longest(arm.first, won[: len(arm.first)]):
         if winner or any(point.items() <= known.items() for known in published):
@@ -383,9 +383,9 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
     if others := len(arm.first) - len(first):
         first.append(f"  the search {'then' if first else 'first'} tries {counted(others, 'grid point')}")
     if arm.space:
-        first.append(f"  sampler: {describe_sampler(asked.sampler, arm.samples, asked.early_stopping)}")
-    if asked.select_by is not UNSET:
-        first.append(f"  {describe_select_by(asked.select_by)}")
+        first.append(f"  sampler: {describe_sampler(request.sampler, arm.samples, request.early_stopping)}")
+    if request.select_by is not UNSET:
+        first.append(f"  {describe_select_by(request.select_by)}")
     fields = arm.fixed.keys() | arm.space.keys()
     notes = [
         f"  differs: {departure}"
@@ -426,7 +426,7 @@ def _resolve_arm(
         tokenizer=tokenizer,
         tokenizer_fingerprint=tokenizer and find_fingerprint(tokenizer, "tokenizer"),
         data_fingerprint=data_fingerprint,
-        start_from=plan.find_start(method, task, search_spaces.load(method).start),
+        start_from=plan.find_start(method, task, search_spaces.load_space(method).start),
         pretraining=read_finished_pretraining(resolution.backbone.value) or UNSET,
         random_weights=(is_folder(resolution.backbone.value) and is_untrained(resolution.backbone.value)) or UNSET,
     )
@@ -468,14 +468,14 @@ def _repeat_arm(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
 
 def fits(method: str, backbone: str) -> bool:
     """Check if a method supports the family of a backbone."""
-    families = search_spaces.load(method).families
+    families = search_spaces.load_space(method).families
     return not families or find_family(backbone) in families
 
 
 def check_family(method: str, backbone: str) -> None:
     """Raise ValueError if the method does not support the family of the backbone."""
     if not fits(method, backbone):
-        families = search_spaces.load(method).families
+        families = search_spaces.load_space(method).families
         menu = ", ".join(name for name in UNTRAINED if find_family(name) in families)
         raise ValueError(
             f"{method} is for backbones of family {' or '.join(families)}; backbone {backbone!r} is of family "
@@ -491,8 +491,8 @@ def _collect_by_hand(
     Raises:
         ValueError: a setting has an unknown field or an invalid value.
     """
-    profile = profiles.load(plan.profile).settings
-    config = trainables.load(space.method).Config
+    profile = profiles.load_profile(plan.profile).settings
+    config = trainables.load_method(space.method).Config
     kinds = get_type_hints(config, include_extras=True)
     fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[Choices | Interval]]()
     for field, key in find_keys(plan.settings, arm).items():
@@ -503,7 +503,9 @@ def _collect_by_hand(
                 continue
             raise ValueError(f"{named}: {space.method} already has a value of {field}; leave out one of the two")
         if field not in config.__struct_fields__:
-            is_anothers = any(field in trainables.load(method).Config.__struct_fields__ for method in plan.methods)
+            is_anothers = any(
+                field in trainables.load_method(method).Config.__struct_fields__ for method in plan.methods
+            )
             if is_from_profile or (key == field and is_anothers):
                 continue
             departures = trainables.departures(space.method)
@@ -535,16 +537,16 @@ def _choose_papers_value(field: str, ranged: Layered[Choices | Interval], points
     )
 
 
-def _list_values(field: str, ranged: Layered[Choices | Interval], *, why: str) -> Sequence[Value]:
+def _list_values(field: str, ranged: Layered[Choices | Interval], *, what: str) -> Sequence[Value]:
     """List every value of a field.
 
     Raises:
-        ValueError: the field is continuous; the message begins with `why`, such as `--sampler grid`.
+        ValueError: the field is continuous; the message begins with `what`, such as `--sampler grid`.
     """
     values = list_allowed(ranged.value)
     if values is None:
         raise ValueError(
-            f"{why}: {field} is {format_range(ranged.value)} ({ranged.origin}), which is continuous; allowed: choices "
+            f"{what}: {field} is {format_range(ranged.value)} ({ranged.origin}), which is continuous; allowed: choices "
             "(A,B,C), or whole numbers"
         )
     return values
@@ -578,7 +580,7 @@ def _check_plan(plan: Plan) -> None:
         if name is not None:
             check_spelling(name, kind=kind)
     for method in (*plan.methods, *([] if plan.baseline is None else [plan.baseline])):
-        search_spaces.load(method)
+        search_spaces.load_space(method)
         check_files(method)
     for task in plan.tasks:
         if task not in trainable_tasks():
@@ -619,7 +621,7 @@ def _check_search_only(plan: Plan, names: Collection[str]) -> None:
     resolutions = {arm: resolve_configuration(plan, *arm) for arm in arms}
     tuned = {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
     for (method, _), resolution in resolutions.items():
-        exit_settings = search_spaces.load(method).post_hoc.keys()
+        exit_settings = search_spaces.load_space(method).post_hoc.keys()
         tuned |= resolution.tuned.keys() | {*_select_unsearched(resolution)} - exit_settings
     for field in names:
         if field not in tuned:

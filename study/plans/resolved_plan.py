@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 import trainables
 from study.plans.plan import EarlyStopping, Plan
@@ -115,7 +115,7 @@ class Arm(Typed, frozen=True, kw_only=True):
         return self.post_hoc or {}
 
     @property
-    def decided(self) -> tuple[str, ...]:
+    def searched_fields(self) -> tuple[str, ...]:
         """The names of the fields that a search decides: tuned fields and exit settings."""
         return (*self.space, *self.exit_settings)
 
@@ -167,7 +167,7 @@ class Protocol(Typed, frozen=True, kw_only=True):
 class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     """A plan with its arms and its protocol."""
 
-    asked: Plan
+    request: Plan = field(name="asked")
     arms: tuple[Arm, ...]
     protocol: Protocol
     departures: Mapping[str, Departures]  # by name: `protocol`, or an objective or method
@@ -192,7 +192,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @property
     def untrained(self) -> list[str]:
         """The backbones with random weights. If the data is generated, tiny backbones are left out."""
-        names = backbone_names.PUBLISHED_SIZES if self.asked.is_generated else backbone_names.UNTRAINED
+        names = backbone_names.PUBLISHED_SIZES if self.request.is_generated else backbone_names.UNTRAINED
         return list(dict.fromkeys(arm.backbone for arm in self.arms if arm.backbone in names or arm.random_weights))
 
     @property
@@ -221,7 +221,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     def data(self) -> str:
         """The source of the tasks' data, for captions."""
         tasks = self.own_tasks or {}
-        return ", ".join([self.asked.data] * (len(tasks) < len(self.asked.tasks)) + ["own tasks"] * bool(tasks))
+        return ", ".join([self.request.data] * (len(tasks) < len(self.request.tasks)) + ["own tasks"] * bool(tasks))
 
     def own_task(self, name: str) -> Task | UnsetType:
         """Return the user-defined task of this name; UNSET for a GLUE task."""

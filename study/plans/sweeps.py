@@ -59,7 +59,7 @@ def add_vary_table(fields: Mapping[str, Any], table: object, *, is_searched: boo
 def describe_sweeps(plan: ResolvedPlan) -> list[str]:
     """Describe by field the values that a plan varies, and which other fields are searched for each of them."""
     values = dict[str, list[str]]()
-    for method in filter(is_value_variant, plan.asked.methods):
+    for method in filter(is_value_variant, plan.request.methods):
         base, _, key = method.partition(VARIANT)
         field, _, value = key.partition(VALUE)
         values.setdefault(f"{base}:{field}", []).append(value)

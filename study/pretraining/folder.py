@@ -34,8 +34,8 @@ from msgspec.structs import replace
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import distributed
 
-from study.facts.attestation import attest, list_contradictions, provenance
 from study.facts.events import utc_now
+from study.facts.provenance import attest, list_contradictions, read_provenance
 from study.mlflow_mirror.run_content import Point, Run, to_milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
 from study.plans.pretrained_backbone import Epoch, PretrainingFile, read_pretraining, write_pretraining
@@ -159,7 +159,7 @@ class _Leader:
         self._job, self._run, self._folder, self._member = job, run, Path(job.folder), member
         self._gpus = member.number if member.device != "cpu" else 0
         self._began = began
-        code = provenance()
+        code = read_provenance()
         self._file = replace(
             job.file,
             made=replace(job.file.made, device=device_and_threads(member.device)),

@@ -19,7 +19,7 @@ from helpers.messages import says
 from msgspec.structs import replace
 
 from analysis.layouts.evidence import gather
-from analysis.statistics.comparisons import Repeats, compare, list_interim_looks, over_tasks
+from analysis.statistics.comparisons import Repeats, compare, list_interim_analyses, over_tasks
 from analysis.studies.load import load_study
 from analysis.tables import IncompleteTablesError, write_tables
 
@@ -91,7 +91,7 @@ def test_unlike_backbones_are_named_on_their_rows_and_not_tested(tmp_path):
     assert lines["albert"] == "albert/albert-base-v2" and lines["palbert"] == "someone/else"
     for folder in (one, two):
         made_studies.write_plan_of(folder, plan := plan_across(folder))
-        assert plan.asked.test_across == "backbones"
+        assert plan.request.test_across == "backbones"
     dev, _ = texts_of(one, two)
     assert "↑ |" in dev and "not tested against each other" not in dev
 
@@ -172,7 +172,7 @@ def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
 )
 def test_other_methods_and_baselines_of_earlier_tables_are_named(tmp_path, former, words):
     study = predicted_study(tmp_path / "s", METHODS, ["rte"], num_examples=60, seen_with=former)
-    assert [one.looks for one in compared(study)] == [1]
+    assert [one.num_analyses for one in compared(study)] == [1]
     note = ["esults were analysed earlier ", f"{words}; ", "not corrected"]
     assert all(says(text, *note) for text in texts_of(study))
 
@@ -180,7 +180,7 @@ def test_other_methods_and_baselines_of_earlier_tables_are_named(tmp_path, forme
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_more_search_trials_are_a_look_if_they_replaced_a_winner(tmp_path, is_replaced):
     plan = made_studies.plan_of(["palbert"], ["rte"], samples=2)
-    made_studies.write_plan_of(tmp_path, replace(plan, asked=replace(plan.asked, samples=2)))
+    made_studies.write_plan_of(tmp_path, replace(plan, request=replace(plan.request, samples=2)))
     journal = MadeJournal(tmp_path)
     journal.begin(plan=plan)
     former = [record("palbert", "rte", 0.6, config=OTHER, seed=42 + i, trial=i) for i in range(3)]
@@ -190,7 +190,7 @@ def test_more_search_trials_are_a_look_if_they_replaced_a_winner(tmp_path, is_re
     for row in arm("palbert", "rte", SCORES):
         journal.take(row)
     journal.end()
-    assert list_interim_looks(rows_in(tmp_path)) == (
+    assert list_interim_analyses(rows_in(tmp_path)) == (
         ["1 search trial", "2 search trials"] if is_replaced else ["5 seeds"]
     )
 
@@ -222,13 +222,13 @@ def test_searches_repeated_after_a_look_pay_for_it(tmp_path):
     made_studies.write_plan_of(tmp_path, plan)
     journal = MadeJournal(tmp_path)
     for launch, number in enumerate((1, 2, 3), start=1):
-        journal.begin(launch, plan=replace(plan, asked=replace(plan.asked, search_repeats=number)))
+        journal.begin(launch, plan=replace(plan, request=replace(plan.request, search_repeats=number)))
         journal.end(launch)
     rows = rows_in(tmp_path)
-    assert list_interim_looks(rows, at_searches=True) == ["2 searches of 5 seeds", "3 searches of 5 seeds"]
-    assert list_interim_looks(rows) == ["5 seeds"]
+    assert list_interim_analyses(rows, at_searches=True) == ["2 searches of 5 seeds", "3 searches of 5 seeds"]
+    assert list_interim_analyses(rows) == ["5 seeds"]
     one, other = (Repeats([0.6, 0.62], resampled, "examples", [[0.6], [0.62]]) for resampled in np.zeros((2, 10, 2)))
     found = {("albert", "rte"): one, ("palbert", "rte"): other}
-    once, twice = (compare(found, "albert", looks=looks)[0] for looks in (1, 2))
+    once, twice = (compare(found, "albert", num_analyses=number)[0] for number in (1, 2))
     assert twice.test.low < once.test.low and twice.adjusted_p_value >= once.adjusted_p_value
     assert compare(found, "albert", are_comparable=lambda *_: False) == []

@@ -145,7 +145,12 @@ def test_data_of_another_version_have_no_known_difficulty(generated: Path, monke
 def train_exits(place: Path, *, easy_share: float) -> list[Predictions]:
     """DeeBERT's models on the best of three models of albert, trained as in `make study`."""
     folder = write_glue(place / "glue", task="sst2", easy_share=easy_share)
-    shared = {**search_spaces.load("albert").mini_fixed, "num_hidden_layers": 0, "learning_rate": 1.9e-3, "epochs": 12}
+    shared = {
+        **search_spaces.load_space("albert").mini_fixed,
+        "num_hidden_layers": 0,
+        "learning_rate": 1.9e-3,
+        "epochs": 12,
+    }
     data = {"data": str(folder), "selection": "holdout"}
     first = [run_to_the_end(spec_of("albert", seed=seed, config=shared, **data), place) for seed in range(3)]
     best = max(first, key=lambda run: run.history[run.best_epoch - 1].selection_score)

@@ -139,8 +139,8 @@ def test_tables_without_one_say_nothing_of_it(plain):
 
 def test_published_number_of_same_backbone_is_comparable(study):
     (row,) = make_rows([study])
-    asked = replace(study.plan.asked, data="folder")
-    object.__setattr__(study, "file", replace(study.file, plan=replace(study.plan, asked=asked)))
+    asked = replace(study.plan.request, data="folder")
+    object.__setattr__(study, "file", replace(study.file, plan=replace(study.plan, request=asked)))
     cells = {task: _real(cell, study) for task, cell in row.cells.items()}
     other = next(one for one in read_published_rows("PALBERT Tab.2") if one.method == "albert")
     reasons = explain_not_comparable(type(row)(row.label, row.method, cells), other, {"rte": "accuracy"})

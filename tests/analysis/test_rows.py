@@ -167,7 +167,7 @@ def test_a_search_that_began_with_winners_of_another_study_says_so(tmp_path):
     study = write_study(tmp_path / "s", arm("palbert", "rte", SCORES) + arm("albert", "rte", SCORES))
     plan = require_plan(study).plan
     first = {"palbert/rte": (First(origin="runs/other, palbert/rte", values={"learning_rate": 3e-5}),)}
-    write_plan_of(study, replace(plan, asked=replace(plan.asked, first=first)))
+    write_plan_of(study, replace(plan, request=replace(plan.request, first=first)))
     tables = {table.name: table for table in write_tables([study], tmp_path / "out")}
     (note,) = [note for note in tables["dev"].notes if "runs/other" in note]
     assert says(note, "palbert's search on RTE ", "winners of another study")

@@ -21,7 +21,7 @@ SIZES = {  # of a small backbone, for configurations of transformers
 
 def values_of(method: str, task: str = "rte") -> dict[str, Any]:
     """Every field of the method's configuration on the task."""
-    space = search_spaces.load(method)
+    space = search_spaces.load_space(method)
     first = {field: menu[0] for field, menu in space.paper_grid.items()}
     return {**space.fixed, **space.fixed_by_task.get(task, {}), **first, **space.variant}
 

@@ -40,7 +40,7 @@ def random_documents(number: int = 60, *, seed: int = 0) -> list[list[str]]:
 
 def pretraining_values(recipe: str, **changes: Any) -> dict[str, Any]:
     """The configuration of a recipe for a tiny backbone, with short epochs and changes."""
-    own = search_spaces.objectives.load(recipe)
+    own = search_spaces.objectives.load_recipe(recipe)
     short = {"steps": 4, "steps_per_epoch": 2, "batch_size": 8, "warmup_steps": 1, "max_length": 32}
     return {**own.fixed, **own.mini_fixed, **short, **changes}
 
@@ -52,7 +52,7 @@ def pretraining_config(recipe: str = "mlm", **changes: Any) -> PretrainingConfig
 
 def pretraining_spec(recipe: str, corpus: str, *, seed: int = 1, **changes: Any) -> PretrainingSpec:
     """A run of two epochs of two steps."""
-    backbone = search_spaces.objectives.load(recipe).backbone["mini"]
+    backbone = search_spaces.objectives.load_recipe(recipe).backbone["mini"]
     values = pretraining_values(recipe, **changes)
     return PretrainingSpec(objective=base_method(recipe), corpus=corpus, config=values, seed=seed, backbone=backbone)
 

@@ -16,7 +16,7 @@ from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Watchdog
 from study.drivers.messages import Message, Steps
 from study.drivers.tune_driver import TuneDriver
-from study.facts.attestation import Attestation
+from study.facts.provenance import Attestation
 from study.facts.study_facts import TrialFacts
 
 

@@ -65,7 +65,7 @@ def arm_of(method: str, task: str) -> Arm:
 _ASKED = Plan(profile="mini", methods=(), tasks=(), data="mini", samples=None, seeds=1, sampler="random")
 _PROTOCOL = Protocol(selection="dev", metric="", aggregate="median", sampler="random", early_stopping=None)
 ANY_PLAN = ResolvedPlan(
-    asked=_ASKED,
+    request=_ASKED,
     arms=tuple(arm_of(method, task) for method in ("albert", "palbert", "pabee", "pondernet") for task in TASKS),
     protocol=_PROTOCOL,
     departures={},

@@ -21,10 +21,10 @@ from analysis.tables import write_tables
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler, specify_trial
 from study.drivers.driver import end_trial
-from study.facts.attestation import Provenance
 from study.facts.events import FORMAT, Report
 from study.facts.journal import Journal
 from study.facts.plan_file import PlanFile, write_plan
+from study.facts.provenance import Provenance
 from study.facts.study_facts import TrialFacts
 from study.plans import profiles
 from study.plans.resolution import resolve
@@ -44,7 +44,7 @@ def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("
     """A plan of few, short trials; MRPC starts from RTE where both are there."""
     starts = {"mrpc": "rte"} if {"rte", "mrpc"} <= set(tasks) else {}
     small = {"methods": methods, "tasks": tasks, "seeds": seeds, "samples": 3, "sampler": "random", "epochs": 4}
-    return resolve(replace(profiles.load("mini"), **({"start_from": starts} | small | more)))
+    return resolve(replace(profiles.load_profile("mini"), **({"start_from": starts} | small | more)))
 
 
 PRETRAINING = Pretraining(
@@ -98,7 +98,7 @@ def launch(
         code = code or PROVENANCE
         scheduler = Scheduler(plan, journal, code, max_gpu_hours=max_gpu_hours, faults=faults)
         scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
-        scheduler.reopen_failed(asked=retry_failed)
+        scheduler.reopen_failed(retry_failed=retry_failed)
         for key in list(scheduler.facts.under_way):
             scheduler.retry(key, failure_of("machine", error="node 7 is gone"))
         running: deque[tuple[TrialFacts, int]] = deque()  # with the next epoch

@@ -90,7 +90,7 @@ def plan_of(
     """A plan of these arms; `protocol` replaces fields of PROTOCOL. `settings` are fields of every configuration."""
     rules = replace(PROTOCOL, **(protocol or {}))
     settings = settings or {}
-    asked = Plan(
+    request = Plan(
         profile="paper",
         methods=tuple(methods),
         tasks=tuple(tasks),
@@ -121,12 +121,12 @@ def plan_of(
             tokenizer=None,
             tokenizer_fingerprint=None,
             data_fingerprint=data_fingerprint,
-            start_from=asked.find_start(method, task, None),
+            start_from=request.find_start(method, task, None),
         )
         for method in methods
         for task in tasks
     )
-    return ResolvedPlan(asked=asked, arms=arms, protocol=rules, departures={})
+    return ResolvedPlan(request=request, arms=arms, protocol=rules, departures={})
 
 
 def write_plan_of(folder: Path, plan: ResolvedPlan, *, name: str | None = None) -> None:
@@ -256,7 +256,7 @@ def of_plan(row: Record, plan: ResolvedPlan) -> Record:
         return row
     arm = arms[row.arm]
     content = {name: getattr(arm, name) for name in CONTENT if getattr(row, name) == CONTENT[name]}
-    row = replace(row, config={**row.config, **plan.asked.settings}, **content)
+    row = replace(row, config={**row.config, **plan.request.settings}, **content)
     identity = {name: getattr(row, name) for name in ("method", "task", "phase", "config", "seed", "start", *CONTENT)}
     return replace(row, protocol_hash=plan.protocol_hash, key=key_of(plan.protocol_hash, **identity))
 
@@ -315,7 +315,7 @@ def predicted_study(
             records += [_searched(confirmed[0], trial, best) for trial in range(4)]
     journal = MadeJournal(folder)
     if seen_with is not None:
-        journal.begin(plan=replace(made, asked=replace(made.asked, **seen_with)))
+        journal.begin(plan=replace(made, request=replace(made.request, **seen_with)))
         journal.end()
     for row in records:
         epochs = range(1, row.epochs + 1)

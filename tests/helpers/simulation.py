@@ -15,8 +15,8 @@ from helpers.journals import Killed, MadeJournal, outcome_of, report_of, row_of
 from msgspec.structs import replace
 
 from study.decisions.scheduler import Scheduler
-from study.facts.attestation import Provenance
 from study.facts.events import Report
+from study.facts.provenance import Provenance
 from study.facts.study_facts import TrialFacts
 from study.plans.resolved_plan import ResolvedPlan
 

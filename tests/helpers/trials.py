@@ -15,9 +15,9 @@ from helpers.configurations import values_of
 import search_spaces
 from study.decisions.scheduler import specify_trial
 from study.drivers.messages import Message
-from study.facts.attestation import Attestation, code_of_method, provenance
 from study.facts.events import EpochReported, read_events
 from study.facts.plan_file import require_plan
+from study.facts.provenance import Attestation, code_of_method, read_provenance
 from study.facts.study_facts import read_facts
 from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS
@@ -48,7 +48,7 @@ def spec_of(
         task=task,
         config=values,
         seed=seed,
-        **{"data": "mini", "backbone": search_spaces.load(method).backbone["mini"]} | spec,
+        **{"data": "mini", "backbone": search_spaces.load_space(method).backbone["mini"]} | spec,
     )
 
 
@@ -108,7 +108,7 @@ def events_of(folder: Path, key: str) -> list[str]:
 
 def expected_of(spec: TrialSpec) -> Attestation:
     """What a worker must find of the trial, as long as nobody has tokenised its data."""
-    code = code_of_method(provenance(), spec.method)
+    code = code_of_method(read_provenance(), spec.method)
     return Attestation(
         data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
         tokens_digest=None,

@@ -98,12 +98,16 @@ def test_two_new_files_pass_the_contract_tests(toys: Path) -> None:
 
 def test_a_method_of_two_files_is_planned_like_any_other(toys: Path) -> None:
     assert {"toy", "toy-pretraining"} <= set(trainables.list_methods()) == set(search_spaces.list_methods())
-    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("toy",), tasks=("rte",), samples=3)))
+    simulation = Simulation(
+        resolve(replace(profiles.load_profile("mini"), methods=("toy",), tasks=("rte",), samples=3))
+    )
     assert simulation.launch().progress.is_finished
 
 
 def test_other_arms_start_from_an_arm_without_search(toys: Path) -> None:
-    plan = replace(profiles.load("mini"), methods=("toy-pretraining", "albert"), tasks=("rte",), samples=2, seeds=1)
+    plan = replace(
+        profiles.load_profile("mini"), methods=("toy-pretraining", "albert"), tasks=("rte",), samples=2, seeds=1
+    )
     simulation = Simulation(resolve(replace(plan, start_from={"albert/rte": "toy-pretraining/rte"})))
     scheduler = simulation.launch()
     source, *others = simulation.journal.of(TrialStarted)

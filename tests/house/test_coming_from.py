@@ -138,8 +138,14 @@ def test_the_sizes_of_another_repository_can_be_pretrained(width: int, layers: i
 
 def test_the_tables_name_options_and_fields_that_exist() -> None:
     flags = {flag for parser in PARSERS for action in parser._actions for flag in action.option_strings}
-    fields = {name for method in trainables.list_methods() for name in trainables.load(method).Config.__struct_fields__}
-    fields |= {name for each in objectives.list_objectives() for name in objectives.load(each).Config.__struct_fields__}
+    fields = {
+        name for method in trainables.list_methods() for name in trainables.load_method(method).Config.__struct_fields__
+    }
+    fields |= {
+        name
+        for each in objectives.list_objectives()
+        for name in objectives.load_objective(each).Config.__struct_fields__
+    }
     here = " ".join(line.split(" | ", 1)[1] for line in PAGE.splitlines() if line.startswith("| `"))
     code = re.findall(r"`([^`]+)`", here)
     assert {word for text in code for word in text.split() if word.startswith("--")} <= flags

@@ -222,7 +222,7 @@ assert len(load(study).records.query("counts")) == 4
 
 
 def test_method_files_are_importable_without_torch(tmp_path: Path) -> None:
-    code = "import trainables\nfor method in trainables.list_methods(): trainables.load(method).Config"
+    code = "import trainables\nfor method in trainables.list_methods(): trainables.load_method(method).Config"
     run = run_blocked(code, blocked=HEAVY, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 

@@ -42,13 +42,13 @@ def test_methods_support_tasks_but_entropy_needs_classes(method, task):
     [("albert", 12), ("pabee", 12), ("pondernet", 12), ("palbert", 36), ("electra-small", 4), ("alectra-small", 9)],
 )
 def test_size_of_the_paper_s_grid(method, size):
-    assert math.prod(len(values) for values in search_spaces.load(method).paper_grid.values()) == size
+    assert math.prod(len(values) for values in search_spaces.load_space(method).paper_grid.values()) == size
 
 
 def test_protocol_of_the_palbert_paper():
-    fixed = search_spaces.load("palbert").fixed
+    fixed = search_spaces.load_space("palbert").fixed
     assert (fixed["epochs"], fixed["stop_after"], fixed["q"], fixed["epsilon"]) == (25, 5, 0.5, 0.05)
-    grid = search_spaces.load("palbert").paper_grid
+    grid = search_spaces.load_space("palbert").paper_grid
     assert grid["learning_rate"] == [1e-5, 2e-5, 3e-5, 5e-5] and grid["batch_size"] == [16, 32, 128]
     assert grid["lambda_learning_rate"] == [1e-5, 2e-5, 3e-5] and grid["beta"] == [0.5]
 
@@ -83,12 +83,12 @@ def test_electra_small_s_values_are_the_released_code_s():
 
 def test_the_last_epoch_is_selected_where_the_original_evaluates_once():
     methods = ("albert", "pabee", "pondernet", "palbert", "electra-small")
-    selected = [search_spaces.load(method).fixed["select"] for method in methods]
+    selected = [search_spaces.load_space(method).fixed["select"] for method in methods]
     assert selected == ["best", "best", "best", "best", "last"]
 
 
 def test_pondernet_draws_once_and_more_often_on_tiny_backbones():
-    space = search_spaces.load("pondernet")
+    space = search_spaces.load_space("pondernet")
     assert (space.fixed["sample_draws"], space.mini_fixed["sample_draws"]) == (1, 5)
 
 
@@ -104,7 +104,7 @@ def test_alectra_small_s_first_points_are_the_readme_s():
         "sst2": (16, 3, 5e-5),
         "stsb": (16, 3, 1e-4),
     }
-    published = search_spaces.load("alectra-small").published
+    published = search_spaces.load_space("alectra-small").published
     assert set(published) == set(readme)
     for task, (batch_size, epochs, learning_rate) in readme.items():
         assert published[task] == [{"batch_size": batch_size, "learning_rate": learning_rate}]
@@ -113,7 +113,7 @@ def test_alectra_small_s_first_points_are_the_readme_s():
 
 def test_sharebert_is_fine_tuned_by_the_one_command_of_its_readme():
     """jchenghu/sharebert at e54fe72, README.md."""
-    space = search_spaces.load("sharebert")
+    space = search_spaces.load_space("sharebert")
     command = {
         "learning_rate": 5e-5,
         "batch_size": 64,
@@ -134,11 +134,11 @@ def test_unknown_method_is_refused_with_the_list():
     with pytest.raises(
         ValueError, match="no method named 'bert'; available: albert, alectra-small, berxit, deebert, electra-small"
     ):
-        search_spaces.load("bert")
+        search_spaces.load_space("bert")
 
 
 def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():
-    code = "import sys, search_spaces as s; [s.load(m) for m in s.list_methods()]; print(*sorted(sys.modules))"
+    code = "import sys, search_spaces as s; [s.load_space(m) for m in s.list_methods()]; print(*sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "ray", "mlflow", "transformers"} & set(modules)
     assert {name for name in modules if name.startswith("trainables")} <= {

@@ -18,8 +18,8 @@ from study.facts.events import Execution
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import read_facts
 from study.launch import extensions
-from study.launching.opening import find_launched_arms, list_plan_notes, prepare, resolve_study
 from study.launching.options import LaunchOptions, keep_execution
+from study.launching.planned_study import find_launched_arms, list_plan_notes, prepare, resolve_study
 from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -51,16 +51,16 @@ def study(tmp_path_factory):
 def test_what_is_not_said_is_as_it_was_asked_for(study):
     before = require_plan(study).plan
     after = prepared("--continue", str(study), "--method", "pabee", "--samples", "8")
-    assert after.asked.methods == (*before.asked.methods, "pabee") and after.asked.samples == 8
+    assert after.request.methods == (*before.request.methods, "pabee") and after.request.samples == 8
     others = {"methods", "samples"}
-    rest = set(after.asked.__struct_fields__) - others
-    assert {name: getattr(after.asked, name) for name in rest} == {n: getattr(before.asked, n) for n in rest}
+    rest = set(after.request.__struct_fields__) - others
+    assert {name: getattr(after.request, name) for name in rest} == {n: getattr(before.request, n) for n in rest}
     assert after.protocol_hash == before.protocol_hash
 
 
 def test_more_samples_seeds_tasks_and_methods_extend_the_plan(study):
     before = require_plan(study).plan
-    asked = before.asked
+    asked = before.request
     more = prepared(
         "--continue", str(study), "--task", "cola", "--method", "pondernet", "--samples", "9", "--seeds", "1"
     )
@@ -76,7 +76,7 @@ def test_nothing_said_is_the_same_plan(study):
 
 
 def test_what_would_make_another_study_is_refused_with_both_ways_out(study, capsys):
-    asked = require_plan(study).plan.asked
+    asked = require_plan(study).plan.request
     arms = ["--method", ",".join(asked.methods), "--task", ",".join(asked.tasks)]
     again = ["--out", str(study.parent), "--name", study.name, "--epochs", "99"]
     assert launch.main(["--profile", "mini", *arms, *again]) == 2
@@ -121,9 +121,9 @@ def test_relative_path_from_another_folder_names_where_it_began(tmp_path, monkey
 
 def test_a_folder_of_other_data_is_refused_as_it_is_named(study):
     earlier = require_plan(study).plan
-    changed = replace(earlier.asked, data="other")
+    changed = replace(earlier.request, data="other")
     arms = tuple(replace(arm, data_fingerprint="0" * 16) for arm in earlier.arms)
-    assert compare_plans(earlier, replace(earlier, asked=changed, arms=arms)) == ["--data mini -> --data other"]
+    assert compare_plans(earlier, replace(earlier, request=changed, arms=arms)) == ["--data mini -> --data other"]
 
 
 def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
@@ -172,7 +172,7 @@ def test_a_launch_runs_the_arms_that_it_names_and_no_others(study):
     arms = {arm.name for arm in require_plan(study).plan.arms}
     assert launched("--continue", str(study)) == arms
     assert launched("--continue", str(study), "--task", "RTE") == {name for name in arms if name.endswith("/rte")}
-    tasks = require_plan(study).plan.asked.tasks
+    tasks = require_plan(study).plan.request.tasks
     assert launched("--continue", str(study), "--method", "pabee") == {f"pabee/{task}" for task in tasks}
 
 
@@ -181,7 +181,7 @@ def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
     options = options_of(*asked)
     made = resolve_study(options)
     again = options_of("--task", "rte", "--start-from", "rte=mnli", "--out", str(tmp_path))
-    assert find_launched_arms(made._replace(asked=plan_from(again)[0]), again) == {
+    assert find_launched_arms(made._replace(from_options=plan_from(again)[0]), again) == {
         "palbert/rte",
         "palbert/mnli",
     }
@@ -225,9 +225,9 @@ def test_trials_under_way_of_other_arms_are_left_under_way():
 
 def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
     plan = require_plan(study).plan
-    samples, seeds = 2 * plan.asked.samples, plan.asked.seeds + 5
+    samples, seeds = 2 * plan.request.samples, plan.request.seeds + 5
     assert extensions(plan) == {"more search": f"--samples {samples}", "more seeds": f"--seeds {seeds}"}
-    asked = prepared("--continue", str(study), *" ".join(extensions(plan).values()).split()).asked
+    asked = prepared("--continue", str(study), *" ".join(extensions(plan).values()).split()).request
     assert (asked.samples, asked.seeds) == (samples, seeds)
 
 
@@ -250,7 +250,7 @@ def test_a_study_is_not_extended_by_what_adds_no_trial():
 def test_methods_without_albert_are_compared_with_the_first_of_them():
     def baseline(methods: str, *more: str) -> str | None:
         asked, _ = plan_from(options_of("--profile", "mini", "--task", "rte", "--method", methods, *more))
-        return resolve(asked).asked.baseline
+        return resolve(asked).request.baseline
 
     assert baseline("palbert,pabee") == "palbert"
     assert baseline("pabee,albert,palbert") == "albert"

@@ -8,15 +8,15 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.decisions.progress import compute_progress
-from study.facts.attestation import Provenance
 from study.facts.events import read_events
 from study.facts.journal_copy import COPY
 from study.facts.plan_file import require_plan, write_plan
+from study.facts.provenance import Provenance
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
 from study.launch import main as study_launch
 from study.launch import run_study
-from study.launching.opening import prepare
+from study.launching.planned_study import prepare
 from study.rebuild import EXPORTS, OPTUNA, write_files
 from study.winners import BEST
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 def test_study_killed_after_last_trial_is_completed(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
-    asked, journal = require_plan(folder).plan.asked, folder / "events.jsonl"
+    asked, journal = require_plan(folder).plan.request, folder / "events.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
     (folder / COPY).unlink()  # a killed launch has not copied its end
     analysed = pretend_to_analyse(monkeypatch)
@@ -53,7 +53,7 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
 
 def test_launch_without_work_keeps_plan_and_tables(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
-    plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
+    plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.request
     analysed = pretend_to_analyse(monkeypatch)
     assert write_files(folder, compute_progress(require_plan(folder).plan, read_facts(folder)))
     table = (folder / "tables" / "answer.md").read_text()
@@ -78,7 +78,7 @@ def test_finished_study_without_text_counts_is_unchanged(tmp_path, monkeypatch, 
     assert write_files(folder, compute_progress(file.plan, read_facts(folder)))
     analysed.clear()
     options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
-    assert run_study(prepare(file.plan.asked, options), options) == 0
+    assert run_study(prepare(file.plan.request, options), options) == 0
     assert analysed == [] and (folder / "plan.json").read_bytes() == plan
 
 
@@ -103,7 +103,7 @@ def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, s
     pretend_to_analyse(monkeypatch)
     monkeypatch.setattr("study.launch.provenance", lambda: code)
     options = study_launch.parser().options(["--continue", str(folder), "--tracking-uri", "none"])
-    run_study(prepare(require_plan(folder).plan.asked, options), options)
+    run_study(prepare(require_plan(folder).plan.request, options), options)
     printed = capsys.readouterr()
     return printed.out, printed.err
 
@@ -138,14 +138,14 @@ def test_failed_trials_are_told_with_rerun_command(tmp_path, monkeypatch, capsys
 
 def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
-    asked = replace(require_plan(folder).plan.asked, baseline="pondernet")
+    asked = replace(require_plan(folder).plan.request, baseline="pondernet")
     options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
         killed.setattr("study.rebuild.analyse", interrupt)
         run_study(prepare(asked, options), options)
     analysed = pretend_to_analyse(monkeypatch)
     assert run_study(prepare(asked, options), options) == 0
-    assert analysed == [folder] and require_plan(folder).plan.asked.baseline == "pondernet"
+    assert analysed == [folder] and require_plan(folder).plan.request.baseline == "pondernet"
 
 
 def interrupt(folder: Path) -> bool:

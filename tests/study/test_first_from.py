@@ -13,7 +13,7 @@ from study import launch
 from study.decisions.progress import compute_progress
 from study.facts.plan_file import format_plan, read_toml, require_plan
 from study.facts.study_facts import read_facts
-from study.launching import opening as opened_study
+from study.launching import planned_study
 from study.plans.resolution import explain, resolve
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -26,7 +26,7 @@ def other(tmp_path_factory) -> Path:
 
 def planned(methods: str, tasks: str, *more: str) -> ResolvedPlan:
     what = ["--profile", "mini", "--method", methods, "--task", tasks, "--seeds", "2", "--samples", "3", *more]
-    return opened_study.resolve_study(
+    return planned_study.resolve_study(
         launch.main.parser().options([*what, "--out", "/nowhere", "--name", "new"])
     ).resolved
 
@@ -57,7 +57,7 @@ def test_plan_keeps_values_and_origin_without_source_study(other, tmp_path):
     moved = shutil.copytree(other, tmp_path / "moved")
     plan = planned("palbert", "rte", "--first-from", str(moved))
     shutil.rmtree(moved)
-    (tmp_path / "plan.toml").write_text(format_plan(plan.asked))
+    (tmp_path / "plan.toml").write_text(format_plan(plan.request))
     again = read_toml(tmp_path / "plan.toml")
     assert resolve(again).arms == plan.arms
     rate = won(other, "palbert/rte")["learning_rate"]
@@ -91,7 +91,7 @@ def test_arms_with_trials_are_not_begun_again(other, tmp_path):
     options = ["--continue", str(study), "--first-from", str(other)]
 
     def continued(*more: str) -> ResolvedPlan:
-        return opened_study.resolve_study(launch.main.parser().options([*options, *more])).resolved
+        return planned_study.resolve_study(launch.main.parser().options([*options, *more])).resolved
 
     with pytest.raises(ValueError, match=r"--first-from: palbert/rte of .* already has trials"):
         continued()

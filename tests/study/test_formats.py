@@ -102,7 +102,7 @@ def test_every_distribution_survives_format_3(distribution: BaseDistribution) ->
 
 def test_kept_study_continues_with_its_own_selection(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It was made when the profile still chose epochs on dev."""
-    asked = require_plan(kept).plan.asked
+    asked = require_plan(kept).plan.request
     assert (asked.profile, asked.selection) == ("mini", "dev")
     assert main(["--continue", str(kept), "--dry-run"]) == 0
     command = ["--method", "palbert", "--task", "rte", "--profile", "mini", "--samples", "2", "--seeds", "2"]

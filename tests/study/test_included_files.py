@@ -21,7 +21,7 @@ import trainables
 from study import export, launch
 from study.drivers.causes import build_failure
 from study.drivers.messages import ASSIGNMENTS, Assignment
-from study.facts.attestation import code_of_method, provenance
+from study.facts.provenance import code_of_method, read_provenance
 from trainables.files import method_files
 from trainables.files.method_files import MOST_MEGABYTES, read_methods
 from trainables.runs.training import TrainingRun
@@ -36,7 +36,7 @@ def methods(tmp_path: Path) -> Iterator[Path]:
 
 def digest_of(folder: Path, method: str) -> str:
     trainables.include(folder)
-    return code_of_method(provenance(), method).code_digest
+    return code_of_method(read_provenance(), method).code_digest
 
 
 # ---- what belongs to a method
@@ -90,25 +90,25 @@ def test_a_worker_reads_the_files_as_the_launch_read_them(methods: Path) -> None
     received = ASSIGNMENTS.read(msgspec.json.encode(sent), where="an assignment")
     (methods / "factor.json").write_text("2.0\n")
     method_files.include(received.included)
-    assert trainables.load("reading").FACTOR == 1.0
+    assert trainables.load_method("reading").FACTOR == 1.0
     method_files.include(None)
     shutil.rmtree(methods)
     method_files.include(received.included)
-    assert trainables.load("reading").FACTOR == 1.0
+    assert trainables.load_method("reading").FACTOR == 1.0
 
 
 def test_a_changed_copy_in_the_cache_is_written_again(methods: Path) -> None:
     trainables.include(methods)
-    (copy := Path(trainables.load("reading").__file__).with_name("factor.json")).write_text("3.0\n")
+    (copy := Path(trainables.load_method("reading").__file__).with_name("factor.json")).write_text("3.0\n")
     method_files.include(None)
     trainables.include(methods)
-    assert trainables.load("reading").FACTOR == 1.0 and copy.read_text() == "1.0\n"
+    assert trainables.load_method("reading").FACTOR == 1.0 and copy.read_text() == "1.0\n"
 
 
 def test_an_error_names_the_user_s_file_and_not_the_copy(methods: Path) -> None:
     edit(methods / "reading.py", "def build(config, encoder, task):", "def build(config, encoder, task):\n    1 / 0")
     trainables.include(methods)
-    module = trainables.load("reading")
+    module = trainables.load_method("reading")
     with pytest.raises(ZeroDivisionError) as raised:
         module.build(None, None, None)
     failure = build_failure(raised.value, node=None, module="included_methods.reading")
@@ -126,7 +126,7 @@ def test_missing_file_in_subfolder_is_method_fault(methods: Path) -> None:
     )
     trainables.include(methods)
     with pytest.raises(ValueError, match=r"reading.py:\d+: FileNotFoundError: .*; .*but not those in subfolders"):
-        trainables.load("reading")
+        trainables.load_method("reading")
     missing = FileNotFoundError(2, "No such file or directory", str(method_files._copy / "data" / "factor.json"))
     failure = build_failure(missing, node=None)
     assert failure.cause == "method" and failure.error.endswith("but not those in subfolders")
@@ -138,10 +138,10 @@ def test_an_import_of_a_file_beside_gets_the_name_that_holds(methods: Path) -> N
     trainables.include(methods)
     expected = r"reading.py:\d+: ModuleNotFoundError: No module named 'helper'; did you mean included_methods.helper\?$"
     with pytest.raises(ValueError, match=expected):
-        trainables.load("reading")
+        trainables.load_method("reading")
     edit(methods / "reading.py", "from helper", "from included_methods.helper")
     trainables.include(methods)
-    assert trainables.load("reading").x == 1
+    assert trainables.load_method("reading").x == 1
 
 
 # ---- edits between two launches
@@ -165,7 +165,7 @@ def test_a_launch_notes_that_files_have_changed(
 ) -> None:
     trainables.include(methods)
     plan = mini_plan(methods=("albert", "reading"), tasks=("rte",), include=str(methods))
-    run_launch(tmp_path / "runs" / "study", plan, killed_after=30, code=provenance())
+    run_launch(tmp_path / "runs" / "study", plan, killed_after=30, code=read_provenance())
     again = ["--continue", str(tmp_path / "runs" / "study"), "--dry-run"]
     note = f"the files of reading in {methods} have changed since earlier trials: completed trials stay, "
     method_files.include(None)
@@ -191,7 +191,7 @@ def test_an_export_contains_the_files(methods: Path, tmp_path: Path) -> None:
     assert read_methods(exported / "methods").digests["reading"] == own
     shutil.rmtree(methods)
     trainables.include(exported / "methods")
-    assert trainables.load("reading").FACTOR == 1.0
+    assert trainables.load_method("reading").FACTOR == 1.0
 
 
 def test_a_folder_of_tasks_alone_may_hold_large_files(tmp_path: Path) -> None:

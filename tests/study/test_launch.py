@@ -19,10 +19,9 @@ from study.cluster.resources import count_local_gpus
 from study.facts.events import read_events
 from study.facts.plan_file import find_plan, require_plan, write_plan
 from study.launch import plan_file, run_study
-from study.launching import opening as opened_study
-from study.launching import reading
-from study.launching.opening import resolve_in
+from study.launching import planned_study, reading
 from study.launching.options import LaunchOptions
+from study.launching.planned_study import resolve_in
 from study.plans.plan import Plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
@@ -149,7 +148,7 @@ def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path
 
 def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path):
     plan = plan_from("--task", "rte", "--epochs", "2")
-    resolved, folder, *_ = opened_study.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = planned_study.prepare(plan, options_in(tmp_path, "s"))
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
@@ -160,7 +159,7 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
 @pytest.mark.parametrize("edited", [{"command": "other"}, {"plan": {}}, {"name": "x"}, {"digest": "0"}])
 def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     plan = plan_from("--task", "rte")
-    resolved, folder, *_ = opened_study.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = planned_study.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     content = json.loads((folder / "plan.json").read_text())
     write_json(folder / "plan.json", content | edited)
@@ -181,7 +180,7 @@ def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
     options = launch.main.parser().options(["--task", "rte", "--name", "s", "--out", str(tmp_path)])
-    made = opened_study.resolve_study(options)  # as a launch that is stopped in its import
+    made = planned_study.resolve_study(options)  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
     launched_study(made.folder, other)
     with pytest.raises(ValueError, match=r"does not match this command.*epochs 2 ->"):
@@ -197,13 +196,15 @@ def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
     assert rebuilt.plan == before.plan and rebuilt.protocol_hash == before.protocol_hash
     with pytest.raises(ValueError, match="does not match this command"):
         resolve_in(launched, plan_from("--method", "albert", "--task", "rte", "--set", "learning_rate=0.5"), rebuilt)
-    resolved = resolve_in(launched, before.plan.asked, rebuilt)
+    resolved = resolve_in(launched, before.plan.request, rebuilt)
     write_plan(launched, plan_file(launched, resolved, NO_PROVENANCE))
     assert require_plan(launched).plan == before.plan
 
 
 def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
-    resolved, folder, *_ = opened_study.prepare(plan_from("--task", "rte", "--samples", "4"), options_in(tmp_path, "s"))
+    resolved, folder, *_ = planned_study.prepare(
+        plan_from("--task", "rte", "--samples", "4"), options_in(tmp_path, "s")
+    )
     write(folder, resolved)
     fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(fewer) == 0
@@ -316,7 +317,7 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
 
     def name_of(*arguments: str) -> str:
-        return opened_study.build_default_name(plan_from("--profile", "mini", *arguments))
+        return planned_study.build_default_name(plan_from("--profile", "mini", *arguments))
 
     names = [name_of("--backbone", backbone) for backbone in ("./one", str(tmp_path / "one"), "./other", "./third")]
     assert names[0] == names[1] == names[2] != names[3]
@@ -339,7 +340,7 @@ def hub_names(monkeypatch, commit: str) -> None:
 def prepared(tmp_path: Path) -> ResolvedPlan:
     """The plan of a launch that uses the hub's ALBERT, written as a launch does."""
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte", "--backbone", "albert/albert-base-v2")
-    resolved, folder, *_ = opened_study.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = planned_study.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     return resolved
 
@@ -369,14 +370,14 @@ def test_a_study_that_has_its_commits_needs_no_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("other", ["mini-bert", "another version"])
 def test_a_search_space_of_another_backbone_is_another_study(tmp_path, monkeypatch, other):
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte")
-    resolved, folder, *_ = opened_study.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = planned_study.prepare(plan, options_in(tmp_path, "s"))
     launched_study(folder, resolved)
     if other == "mini-bert":
         monkeypatch.setitem(search_spaces.albert.BACKBONE, "mini", "mini-bert")
     else:
         monkeypatch.setitem(backbone_names.UNTRAINED, "mini-albert", "0123456789abcdef")
     with pytest.raises(ValueError, match=r'backbone_fingerprint "mini-albert@.*" -> "mini-.*@'):
-        opened_study.prepare(plan, options_in(tmp_path, "s"))
+        planned_study.prepare(plan, options_in(tmp_path, "s"))
 
 
 def test_a_reader_that_goes_away_ends_a_command_without_a_word(tmp_path):
@@ -389,7 +390,7 @@ def test_a_reader_that_goes_away_ends_a_command_without_a_word(tmp_path):
 
 def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeypatch):
     folder = launched_study(tmp_path / "s")
-    asked = require_plan(folder).plan.asked
+    asked = require_plan(folder).plan.request
     more = replace(asked, seeds=asked.seeds + 1)
 
     def refuse(*_: object, **__: object) -> None:
@@ -398,7 +399,7 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
     monkeypatch.setattr("study.launch.Launch.drive", refuse)
     options = launch.main.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with pytest.raises(ValueError, match="not what the plan says"):
-        run_study(opened_study.prepare(more, options), options)
+        run_study(planned_study.prepare(more, options), options)
     assert read_events(folder)[-1].status == "interrupted"
 
 

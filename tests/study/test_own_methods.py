@@ -22,8 +22,8 @@ import search_spaces
 import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
-from study.facts.attestation import code_of_method, provenance
 from study.facts.plan_file import require_plan, write_plan
+from study.facts.provenance import code_of_method, read_provenance
 from study.facts.study_facts import read_facts
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
@@ -191,32 +191,32 @@ def test_a_file_that_begins_with_an_underscore_is_shared(methods: Path, tmp_path
     edit(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
     edit(methods / "entropy_space.py", "FloatDistribution(0.05, 0.6)", "FloatDistribution(LOW, HIGH)")
     assert dry_run(methods, out=tmp_path / "runs") == 0
-    assert search_spaces.load("entropy").space["threshold"].high == 0.6
+    assert search_spaces.load_space("entropy").space["threshold"].high == 0.6
 
 
 def test_folder_content_counts_for_its_method_only(methods: Path, tmp_path: Path) -> None:
-    before = provenance()
+    before = read_provenance()
     trainables.include(methods)
-    included = code_of_method(provenance(), "entropy").code_digest
+    included = code_of_method(read_provenance(), "entropy").code_digest
     shutil.copytree(methods, tmp_path / "elsewhere")
     trainables.include(tmp_path / "elsewhere")
-    assert code_of_method(provenance(), "entropy").code_digest == included != before.code_digest
+    assert code_of_method(read_provenance(), "entropy").code_digest == included != before.code_digest
     edit(methods / "entropy.py", "draws = 1", "draws = 1 ")
     trainables.include(methods)
-    assert code_of_method(provenance(), "entropy").code_digest not in (included, before.code_digest)
-    assert code_of_method(provenance(), "albert") == before == code_of_method(before, "albert")
+    assert code_of_method(read_provenance(), "entropy").code_digest not in (included, before.code_digest)
+    assert code_of_method(read_provenance(), "albert") == before == code_of_method(before, "albert")
 
 
 def test_a_worker_has_the_methods_from_its_assignment_alone(methods: Path, tmp_path: Path) -> None:
     trainables.include(methods)
-    sent, before = method_files.included(), provenance()
+    sent, before = method_files.included(), read_provenance()
     assert sent is not None
     shutil.rmtree(methods)
     method_files.include(None)
     assert "entropy" not in trainables.list_methods()
     method_files.include(sent)
-    assert read_setting(trainables.load("entropy").Entropy(0.3)) == 0.3
-    assert provenance() == before and "entropy" in before.included
+    assert read_setting(trainables.load_method("entropy").Entropy(0.3)) == 0.3
+    assert read_provenance() == before and "entropy" in before.included
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_moved_include_folder_is_asked_for_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, (_, gone) = study_of_a_gone_method, whole_study
-    assert require_plan(folder).plan.asked.include == str(gone)
+    assert require_plan(folder).plan.request.include == str(gone)
     again = ["--name", "own", "--out", str(folder.parent), "--dry-run", "--task", "rte", "--sampler", "random"]
     again += ["--samples", "3", "--seeds", "2", "--epochs", "4", "--method", "albert"]
     capsys.readouterr()
@@ -290,8 +290,8 @@ def test_study_of_removed_method_stays_readable(
 ) -> None:
     folder = study_of_a_gone_method
     file = require_plan(folder)
-    asked = replace(file.plan.asked, include=mini_plan().asked.include)
-    write_plan(folder, replace(file, plan=replace(file.plan, asked=asked)))  # as if it had been the package's
+    asked = replace(file.plan.request, include=mini_plan().request.include)
+    write_plan(folder, replace(file, plan=replace(file.plan, request=asked)))  # as if it had been the package's
     capsys.readouterr()
     assert status.main([str(folder)]) == 0 and tables.main([str(folder)]) == 0
     assert explain.main([str(folder), "entropy/rte"]) == 0
@@ -368,7 +368,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     assert re.search(r"^\| entropy/rte +\| +\d\d\.\d°? +\|", done.stdout, re.MULTILINE)
     trainables.include(methods)
     for record in read_facts(folder).records:
-        assert record.code_digest == code_of_method(provenance(), record.method).code_digest
+        assert record.code_digest == code_of_method(read_provenance(), record.method).code_digest
     method_files.include(None)
     assert verify.main([str(folder)]) == 0
 

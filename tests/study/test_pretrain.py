@@ -311,7 +311,7 @@ FINE_TUNED_BY = {
 @pytest.mark.parametrize("recipe", recipes.list_recipes())
 def test_recipe_makes_a_backbone_that_a_method_fine_tunes(recipe, tmp_path, corpus):
     folder, method = tmp_path / "to", FINE_TUNED_BY[recipe]
-    backbone = "mini-sharebert" if recipe == "mlm" else recipes.load(recipe).backbone["mini"]
+    backbone = "mini-sharebert" if recipe == "mlm" else recipes.load_recipe(recipe).backbone["mini"]
     done = run(
         recipe, "--corpus", corpus, "--to", str(folder), *SHORT, "--backbone", backbone, "--tracking-uri", "none"
     )

@@ -31,7 +31,9 @@ def exported(path, plan, facts):
 
 
 def test_optuna_file_is_the_same_each_time_and_optuna_reads_it(tmp_path):
-    study = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=6))).launch()
+    study = Simulation(
+        resolve(replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=6))
+    ).launch()
     path = exported(tmp_path / "optuna.journal", study.plan, study.facts)
     assert path.read_bytes() == rebuild.format_optuna_journal(compute_progress(study.plan, study.facts))
     trials, records = trials_of(path, "albert/rte"), study.facts.arms["albert/rte"].searched

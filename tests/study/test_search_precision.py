@@ -147,7 +147,7 @@ def test_a_launch_refuses_in_one_line(line, arguments, message, tmp_path, capsys
 
 
 def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("study.launching.opening.count_local_gpus", lambda: 1)
+    monkeypatch.setattr("study.launching.planned_study.count_local_gpus", lambda: 1)
     asked = ["--profile", "mini", "--task", "rte", *with_lines(tmp_path, TENSORFLOAT32), "--out", str(tmp_path)]
     assert launch.main([*asked, "--dry-run"]) == 0
     assert "search in tensorfloat32 (" in capsys.readouterr().out

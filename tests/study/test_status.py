@@ -42,7 +42,7 @@ from study.terminal.text import clock, python
 def study_folder(folder: Path, *, events: int | None = None) -> Path:
     """A simulated study, cut off after so many events."""
     folder.mkdir(exist_ok=True)
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte", "cola"), samples=3, seeds=2)
+    plan = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte", "cola"), samples=3, seeds=2)
     simulation = Simulation(resolve(plan))
     simulation.launch()
     write_plan(folder, plan_file(folder, simulation.resolved, NO_PROVENANCE))

@@ -27,7 +27,7 @@ def planned(*arguments: str) -> Plan:
 
 def test_each_value_is_a_method_with_all_seeds_and_no_search():
     plan = resolve(planned("--vary", "PALBERT:beta=0.1,.3, 5e-1"))
-    assert plan.asked.methods == VALUES and plan.asked.baseline == VALUES[0] and plan.asked.samples == 0
+    assert plan.request.methods == VALUES and plan.request.baseline == VALUES[0] and plan.request.samples == 0
     assert [(arm.fixed["beta"], arm.samples, len(arm.seeds)) for arm in plan.arms] == [
         (0.1, 0, 5),
         (0.3, 0, 5),
@@ -48,8 +48,8 @@ def test_other_fields_are_searched_on_request_and_named():
 
 def test_values_beside_other_methods_and_another_baseline():
     plan = resolve(planned("--method", "albert", "--vary", "palbert:beta=0.1,0.3", "--vary", "pabee:patience=2,4"))
-    assert plan.asked.methods == ("albert", *VALUES[:2], "pabee:patience=2", "pabee:patience=4")
-    assert plan.asked.baseline == "albert"
+    assert plan.request.methods == ("albert", *VALUES[:2], "pabee:patience=2", "pabee:patience=4")
+    assert plan.request.baseline == "albert"
     assert planned("--vary", "palbert:beta=0.1,0.3", "--baseline", "palbert:beta=.3").baseline == VALUES[1]
 
 

@@ -52,7 +52,7 @@ def said(outputs: dict[str, str], part: str) -> str:
 
 def test_the_study_of_the_tutorial_has_its_table_and_seven_seeds(place: tuple[Path, dict[str, str]]) -> None:
     folder, outputs = place
-    assert require_plan(folder / "runs" / "sst2").plan.asked.seeds == 7
+    assert require_plan(folder / "runs" / "sst2").plan.request.seeds == 7
     confirmed = [r for r in read_facts(folder / "runs" / "sst2").records if r.phase == "confirm"]
     assert len(confirmed) == 14
     assert "mean over 7 seeds" in said(outputs, "--continue")

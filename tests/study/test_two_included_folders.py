@@ -91,5 +91,5 @@ def test_study_of_two_folders_runs_and_continues(folders, tmp_path, monkeypatch)
     ]
     run(*small, *where, "--include", str(folders[0]), "--include", str(folders[1]))
     run("--continue", str(tmp_path / "runs" / "s"), "--seeds", "2")
-    asked = require_plan(tmp_path / "runs" / "s").plan.asked
+    asked = require_plan(tmp_path / "runs" / "s").plan.request
     assert asked.include == f"{folders[0]}:{folders[1]}" and asked.seeds == 2

@@ -76,7 +76,7 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     (
         "palbert",
         "num_lambda_layers of a linear Λ: 0 (paper: 1)",
-        lambda v: search_spaces.load("palbert:a").variant["num_lambda_layers"] == 0,
+        lambda v: search_spaces.load_space("palbert:a").variant["num_lambda_layers"] == 0,
     ),
     ("palbert", "epochs: at most 25", lambda v: v["epochs"] == 25),
     ("pondernet", "kl_direction: KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),

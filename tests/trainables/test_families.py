@@ -131,7 +131,7 @@ def test_flops_grow_by_the_same_number_in_each_layer(family, folders):
     torch.manual_seed(0)
     config = Subject("pabee", folders[family]).config("rte", pooling="mean")
     encoder = load_encoder(folders[family], config, vocab_size=3000)
-    model = trainables.load("pabee").build(config, encoder, TASKS["rte"]).eval()
+    model = trainables.load_method("pabee").build(config, encoder, TASKS["rte"]).eval()
     ids = torch.arange(10, 26)[None]
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     rules = [FixedLayer(layer) for layer in range(1, NUM_LAYERS + 1)]

@@ -15,7 +15,7 @@ from trainables.runs.training import TrainingRun
 pytestmark = pytest.mark.slow
 SHORT = ("sst2", "stsb")  # a classification and a regression; the other tasks are long tests
 MARGIN = 0.10  # points over the majority class, or correlation
-SPACE = search_spaces.load("albert")
+SPACE = search_spaces.load_space("albert")
 CONFIG = {**SPACE.mini_fixed, "num_hidden_layers": 0, "learning_rate": SPACE.mini_grid["learning_rate"][0]}
 
 

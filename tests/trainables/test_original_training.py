@@ -43,7 +43,7 @@ def build_model(method: str, values: Mapping[str, Any], backbone: str) -> tuple[
     config = trainables.configure(method, values)
     torch.manual_seed(0)
     encoder = load_encoder(backbone, config, vocab_size=30)
-    return config, trainables.load(method).build(config, encoder, TASKS["rte"])
+    return config, trainables.load_method(method).build(config, encoder, TASKS["rte"])
 
 
 def draw_batches() -> list[dict[str, Tensor]]:

@@ -45,7 +45,7 @@ def model_of(family: str, method: str = "palbert", *, seed: int = 0, backbone: s
     changes = {"hidden_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 32} | changes
     config = config_of(method, **changes)
     encoder = load_encoder(backbone or f"mini-{family}", config, vocab_size=30)
-    return trainables.load(method).build(config, encoder, TASKS["rte"]).eval()
+    return trainables.load_method(method).build(config, encoder, TASKS["rte"]).eval()
 
 
 def pooled(model: EarlyExitModel, batch: dict[str, Tensor]) -> list[Tensor]:

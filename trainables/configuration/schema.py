@@ -104,7 +104,7 @@ def _explain(message: str, kind: Any, value: object) -> str:
     if rule.startswith("Object missing required field "):
         return f"the field {_join_path(names, rule)} is missing"
     if rule.startswith("Object contains unknown field "):
-        fields = [each.name for each in structs[0].fields] if len(structs) == 1 else []
+        fields = [each.encode_name for each in structs[0].fields] if len(structs) == 1 else []
         menu = f"; available: {', '.join(fields)}{suggest_nearest(rule.split('`')[1], fields)}" if fields else ""
         return f"no field named {_join_path(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
@@ -154,7 +154,7 @@ def _find_type(kind: Any, names: list[str], value: Any) -> inspect.Type:
         matching = [each for each in structs if each.tag is None or each.tag == value.get(each.tag_field)]
         if not matching:
             break
-        found, value = next(each.type for each in matching[0].fields if each.name == name), value[name]
+        found, value = next(each.type for each in matching[0].fields if each.encode_name == name), value[name]
     return found
 
 

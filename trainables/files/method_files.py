@@ -117,10 +117,10 @@ class MethodFile:
 
     def format_place(self, name: str) -> str:
         """Format `path:line` of the definition of `name`, or only the path if `name` is not defined."""
-        match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
+        match = re.search(rf"^{name}\b", inspect.getsource(self.import_module()), re.MULTILINE)
         return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
 
-    def load(self) -> ModuleType:
+    def import_module(self) -> ModuleType:
         """Import the file's module.
 
         Raises:

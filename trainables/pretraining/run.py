@@ -75,7 +75,9 @@ class PretrainingRun:
         self._num_processes = distributed.get_world_size() if is_shared else 1
         self._rank = distributed.get_rank() if is_shared else 0
         self._examples_at_once = self._config.examples_at_once(self._num_processes)
-        self._data = PretrainingData(spec, self._config, order=objectives.load(spec.objective).ORDER, cache=cache)
+        self._data = PretrainingData(
+            spec, self._config, order=objectives.load_objective(spec.objective).ORDER, cache=cache
+        )
         self._model = self._new_model().to(self._device)
         self._loss: PretrainingModel | DistributedDataParallel = self._model
         if self._num_processes > 1:
@@ -280,7 +282,7 @@ class PretrainingRun:
             vocab_size = len(self._data.tokenizer)
             encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
             objectives.check_family(self.spec.objective, encoder.model_type)
-            model = objectives.load(self.spec.objective).build(self._config, encoder)
+            model = objectives.load_objective(self.spec.objective).build(self._config, encoder)
             begin_with(self.spec.backbone, model, self._config)
         return model
 

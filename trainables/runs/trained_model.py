@@ -100,7 +100,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         advice = f"include the folder with the method's two files{where}: --include {place}"
         advice += f", or in Python trainables.include({str(place)!r})"
         raise ValueError(f"{folder} is a model of method {spec.method!r}, which is unknown here; {advice}")
-    task, method = spec.find_task(), trainables.load(spec.method)
+    task, method = spec.find_task(), trainables.load_method(spec.method)
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # the random weights drawn here are replaced below
         encoder_config = AutoConfig.for_model(**description["encoder"])

@@ -506,7 +506,7 @@ class TrainingRun:
         with seeded_random(self.spec.seed, "weights", 0, self._device):
             with reading_inputs():
                 encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
-            model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
+            model = trainables.load_method(self.spec.method).build(self._config, encoder, self._task)
         if self.spec.start is not None:
             start_from(model, Path(self.spec.start))
         return model

@@ -27,8 +27,10 @@ DEPENDENT = {"rte": "sst2"}
 def plan_of(start_from: Mapping[str, str] = {}) -> ResolvedPlan:
     """Six arms, of whose trials the longest costs eighty times as much as the shortest."""
     small = {"methods": ("albert", "palbert"), "tasks": ("rte", "mrpc", "sst2"), "samples": SAMPLES, "seeds": SEEDS}
-    plan = resolve(replace(profiles.load("mini"), **small, epochs=9, sampler="random", start_from=dict(start_from)))
-    return replace(plan, asked=replace(plan.asked, data="hub"))  # the real tasks' sizes
+    plan = resolve(
+        replace(profiles.load_profile("mini"), **small, epochs=9, sampler="random", start_from=dict(start_from))
+    )
+    return replace(plan, request=replace(plan.request, data="hub"))  # the real tasks' sizes
 
 
 def cost(trial: TrialFacts) -> float:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.scheduler import Scheduler
-from study.facts.attestation import Provenance
 from study.facts.events import TrialReopened
+from study.facts.provenance import Provenance
 from study.launching.live_view import LiveView
 from study.plans import profiles
 from study.plans.resolution import resolve
@@ -24,7 +24,7 @@ OLD = Provenance(versions={"torch": "2.12"}, git_commit="aaaa", code_digest="aaa
 def scheduler_of(journal: MadeJournal, provenance: Provenance = OLD, *, faults: Faults | None = None) -> Scheduler:
     """The scheduler of a launch of one arm with two search trials and a confirm trial."""
     small = {"methods": ("albert",), "tasks": ("rte",), "samples": 2, "seeds": 1, "sampler": "random", "epochs": 3}
-    plan = resolve(replace(profiles.load("mini"), **small))
+    plan = resolve(replace(profiles.load_profile("mini"), **small))
     scheduler = Scheduler(plan, journal, provenance, faults=faults)
     scheduler.begin_launch(command="", host="", pid=0)
     return scheduler
@@ -54,7 +54,7 @@ def run_to_the_end(scheduler: Scheduler, trial) -> None:
 
 def test_a_failure_is_final_under_the_same_code_and_versions(journal):
     scheduler = scheduler_of(journal)
-    scheduler.reopen_failed(asked=False)
+    scheduler.reopen_failed(retry_failed=False)
     assert scheduler.progress.is_finished and journal.of(TrialReopened) == []
 
 
@@ -68,7 +68,7 @@ def test_a_failure_is_final_under_the_same_code_and_versions(journal):
 )
 def test_failed_trial_reruns_on_request_or_new_code(journal, provenance, asked, reason):
     scheduler = scheduler_of(journal, provenance)
-    scheduler.reopen_failed(asked=asked)
+    scheduler.reopen_failed(retry_failed=asked)
     (event,) = journal.of(TrialReopened)
     trial = scheduler.next_trial()
     assert event.reason == reason and trial.key == event.key
@@ -78,7 +78,7 @@ def test_failed_trial_reruns_on_request_or_new_code(journal, provenance, asked, 
 
 def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
     scheduler = scheduler_of(journal)
-    scheduler.reopen_failed(asked=True)
+    scheduler.reopen_failed(retry_failed=True)
     trial = scheduler.next_trial()
     assert [record.key for record in scheduler.progress.failures] == []
     run_to_the_end(scheduler, trial)
@@ -92,7 +92,7 @@ def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
 
 def test_rerun_trial_is_counted_once(journal):
     scheduler, said = scheduler_of(journal), io.StringIO()
-    scheduler.reopen_failed(asked=True)
+    scheduler.reopen_failed(retry_failed=True)
     view = LiveView(scheduler, slots=lambda without: 1, output=said)
     while trial := scheduler.next_trial():
         run_to_the_end(scheduler, trial)

@@ -46,7 +46,7 @@ def planned(sampler: str, **changes) -> ResolvedPlan:
     if sampler == "cmaes":
         pytest.importorskip("cmaes")
     small = {"methods": ("palbert",), "tasks": ("rte",), "samples": 12, "seeds": 1, "early_stopping": None}
-    return resolve(replace(profiles.load("mini"), sampler=sampler, **(small | changes)))
+    return resolve(replace(profiles.load_profile("mini"), sampler=sampler, **(small | changes)))
 
 
 def configurations(simulation: Simulation) -> list:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from study.decisions import asha
 from study.decisions.scheduler import Scheduler, find_change
-from study.facts.attestation import Provenance
 from study.facts.events import AshaDecided, EpochReported, LaunchBegan, SearchClosed, TrialStarted
+from study.facts.provenance import Provenance
 from study.facts.record import Record
 from study.plans import profiles
 from study.plans.plan import EarlyStopping
@@ -29,13 +29,13 @@ TWELVE_RATES = [n / 1000 for n in range(1, 13)]
 def resolved(**changes) -> ResolvedPlan:
     """Two methods on two tasks, five samples and three seeds; a grid has twelve points."""
     small = {"methods": ("albert", "palbert"), "tasks": ("rte", "cola"), "samples": 5, "seeds": 3}
-    plan = resolve(replace(profiles.load("mini"), **(small | {"sampler": "random", "epochs": 9} | changes)))
-    return with_grid(plan, learning_rate=TWELVE_RATES) if plan.asked.sampler == "grid" else plan
+    plan = resolve(replace(profiles.load_profile("mini"), **(small | {"sampler": "random", "epochs": 9} | changes)))
+    return with_grid(plan, learning_rate=TWELVE_RATES) if plan.request.sampler == "grid" else plan
 
 
 def with_grid(plan: ResolvedPlan, **choices: list) -> ResolvedPlan:
     """The plan with arms that tune these fields alone, the first combinations of choices tried in order."""
-    arms = tuple(_with_grid(arm, choices, samples=plan.asked.samples) for arm in plan.arms)
+    arms = tuple(_with_grid(arm, choices, samples=plan.request.samples) for arm in plan.arms)
     return replace(plan, arms=arms)
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from analysis.verify import verify
 from study import launch as command
 from study.facts.record import Record
-from study.launching.opening import build_default_name
+from study.launching.planned_study import build_default_name
 from study.launching.reading import plan_from
 from study.plans import profiles
 from study.plans.resolution import resolve
@@ -24,7 +24,7 @@ from trainables.configuration.ranges import list_extremes
 
 def resolved(**changes) -> ResolvedPlan:
     small = {"methods": ("albert", "palbert"), "tasks": ("rte", "mrpc"), "samples": 6, "seeds": 2, "sampler": "random"}
-    return resolve(replace(profiles.load("mini"), **(small | {"epochs": 4} | changes)))
+    return resolve(replace(profiles.load_profile("mini"), **(small | {"epochs": 4} | changes)))
 
 
 def launched(plan: ResolvedPlan) -> list[Record]:
@@ -82,8 +82,8 @@ def test_where_nothing_is_searched_nothing_is_repeated():
 
 def test_more_repeats_extend_a_study_under_the_same_name():
     once, twice = resolved(), resolved(search_repeats=2)
-    assert build_default_name(once.asked) == build_default_name(twice.asked)
-    assert once.asked.extend(twice.asked).search_repeats == 2
+    assert build_default_name(once.request) == build_default_name(twice.request)
+    assert once.request.extend(twice.request).search_repeats == 2
     assert once.protocol_hash == twice.protocol_hash
 
 

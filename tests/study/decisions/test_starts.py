@@ -16,7 +16,7 @@ from study.plans.resolved_plan import ResolvedPlan
 
 def resolved(**changes) -> ResolvedPlan:
     small = {"methods": ("albert",), "tasks": ("rte", "mnli"), "samples": 2, "seeds": 2, "sampler": "random"}
-    return resolve(replace(profiles.load("mini"), **(small | {"start_from": {"rte": "mnli"}} | changes)))
+    return resolve(replace(profiles.load_profile("mini"), **(small | {"start_from": {"rte": "mnli"}} | changes)))
 
 
 def launched(plan: ResolvedPlan, before: Simulation | None = None) -> Simulation:

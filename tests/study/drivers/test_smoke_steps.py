@@ -29,7 +29,7 @@ WHERE = ["--out", "runs", "--name", "s1", "--tracking-uri", "none"]
 
 
 def mini(*methods: str) -> ResolvedPlan:
-    return resolve(replace(profiles.load("mini"), methods=methods, tasks=("rte", "stsb")))
+    return resolve(replace(profiles.load_profile("mini"), methods=methods, tasks=("rte", "stsb")))
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_actor_without_step_takes_trials(checkout: Path) -> None:
 @pytest.mark.parametrize(("samples", "workers"), [(1, 2), (9, 4)])
 def test_workers_start_before_any_trial(samples: int, workers: int) -> None:
     """Of one arm with one seed: one of them takes its step."""
-    asked = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=samples, seeds=1)
+    asked = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=samples, seeds=1)
     simulation = Simulation(resolve(asked))
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     steps = SmokeSteps(scheduler, slots=4)

@@ -25,7 +25,7 @@ FILES = (f"predictions/{KEY}.npz", f"trials/{KEY}/{KEY}/model.json")  # of an en
 @pytest.fixture
 def scheduler(tmp_path):
     """Of a study whose one confirm trial has told all its epochs and has not ended."""
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, seeds=1, epochs=1)
+    plan = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=1, seeds=1, epochs=1)
     scheduler = scheduler_of(resolve(plan), MadeJournal(tmp_path / "study"))
     scheduler.begin_launch(command="", host="", pid=1, storage=None)
     for _ in range(2):

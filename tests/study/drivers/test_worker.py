@@ -57,7 +57,9 @@ def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
     gc.collect()
     baseline = tensor_bytes()
     worker = Worker()
-    by_build = {trainables.load(method).build: method for method in trainables.list_methods()}  # one for each model
+    by_build = {
+        trainables.load_method(method).build: method for method in trainables.list_methods()
+    }  # one for each model
     first = next(iter(by_build.values()))
     for method, task in zip(by_build.values(), cycle(("rte", "cola", "stsb", "mrpc")), strict=False):
         trial = assigned(tmp_path, method, task)

@@ -53,7 +53,7 @@ def test_running_share_hardly_depends_on_search_length():
 
 
 def test_expected_epochs_are_those_of_a_simulated_study():
-    mini = profiles.load("mini")
+    mini = profiles.load_profile("mini")
     tasks = ("sst2", "rte", "cola", "mrpc")
     plan = replace(mini, methods=("albert",), tasks=tasks, samples=27, seeds=2, sampler="random", epochs=9)
     simulation = Simulation(resolve(plan), slots=1)
@@ -104,7 +104,7 @@ def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, m
 
 
 def test_less_is_left_of_an_extended_study_than_the_whole_takes(tmp_path, capsys):
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
+    plan = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
     folder = launched_study(tmp_path / "study", resolve(plan))  # its only search trial runs to its end
     capsys.readouterr()
     assert launch.main(["--continue", str(folder), "--samples", "27", "--dry-run", "--json"]) == 0
@@ -120,7 +120,7 @@ def test_a_dry_run_prints_the_numbers_of_early_stopping(tmp_path, capsys):
 
 
 def test_time_is_given_for_one_slot_and_all(tmp_path):
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
+    plan = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
     folder = launched_study(tmp_path / "study", resolve(plan))
     more = resolve(replace(plan, seeds=9))
     by_slots = {slots: forecast_plan(more, folder, with_probe=False, slots=slots).lines for slots in (1, 2)}
@@ -149,7 +149,7 @@ def test_a_probe_without_a_dry_run_is_refused(capsys):
 
 
 def simulated(tasks):
-    plan = replace(profiles.load("mini"), methods=("albert", "palbert"), tasks=tasks, samples=8)
+    plan = replace(profiles.load_profile("mini"), methods=("albert", "palbert"), tasks=tasks, samples=8)
     simulation = Simulation(resolve(plan))
     simulation.launch()
     return simulation

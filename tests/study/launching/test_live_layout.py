@@ -26,7 +26,7 @@ TIME = "elapsed 1:02, about 12:10 left"
 @cache
 def progress_of(*, events: int, slots: int = 3, methods=METHODS) -> StudyProgress:
     """The progress of a study that was cut off after so many events; tests read it only."""
-    plan = replace(profiles.load("mini"), methods=methods, tasks=TASKS, samples=3, seeds=2)
+    plan = replace(profiles.load_profile("mini"), methods=methods, tasks=TASKS, samples=3, seeds=2)
     simulation = Simulation(resolve(plan), slots=slots)
     simulation.launch(kill_at=events)
     return scheduler_of(simulation.resolved, simulation.journal).progress
@@ -174,7 +174,7 @@ def test_bar_moves_with_epochs_and_steps():
 
 
 def test_arm_without_search_has_no_count_of_search_trials():
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=0, seeds=2)
+    plan = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=0, seeds=2)
     fixed = scheduler_of(resolve(plan), Simulation(resolve(plan)).journal).progress.arms
     searched = progress_of(events=30, methods=("albert",)).arms
     alone = [column.header for column in arms_table(fixed, width=200).columns]

@@ -30,7 +30,7 @@ class WorkersOf:
 
 
 def test_time_left_ignores_slots_of_left_out_nodes():
-    plan = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=8))
+    plan = resolve(replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=8))
     simulation = Simulation(plan)
     simulation.launch(kill_at=40)
     scheduler = scheduler_of(plan, simulation.journal)
@@ -44,7 +44,9 @@ def test_time_left_ignores_slots_of_left_out_nodes():
 
 
 def test_trials_that_are_equally_far_are_told_together():
-    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=8)))
+    simulation = Simulation(
+        resolve(replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=8))
+    )
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     scheduler.begin_launch(command="", host="", pid=0)
     view = LiveView(scheduler, slots=lambda without: 8, output=io.StringIO())
@@ -62,7 +64,9 @@ def test_trials_that_are_equally_far_are_told_together():
 
 
 def test_an_exit_that_cannot_fire_is_reported_once_for_each_arm():
-    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("palbert",), tasks=("rte",), samples=2)))
+    simulation = Simulation(
+        resolve(replace(profiles.load_profile("mini"), methods=("palbert",), tasks=("rte",), samples=2))
+    )
     scheduler, output = scheduler_of(simulation.resolved, simulation.journal), io.StringIO()
     scheduler.begin_launch(command="", host="", pid=0)
     view = LiveView(scheduler, slots=lambda without: 2, output=output)
@@ -76,7 +80,9 @@ def test_an_exit_that_cannot_fire_is_reported_once_for_each_arm():
 
 
 def test_the_time_left_moves_with_the_steps_of_the_first_epoch():
-    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1)))
+    simulation = Simulation(
+        resolve(replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=1))
+    )
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     scheduler.begin_launch(command="", host="", pid=0)
     view = LiveView(scheduler, slots=lambda without: 1, output=io.StringIO())
@@ -93,7 +99,9 @@ def test_the_time_left_moves_with_the_steps_of_the_first_epoch():
 def test_leftover_trials_wait_for_next_launch(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
     monkeypatch.setenv("TERM", "xterm")
-    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
+    simulation = Simulation(
+        resolve(replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=2))
+    )
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     scheduler.begin_launch(command="", host="", pid=0)
     output = io.StringIO()
@@ -108,7 +116,7 @@ def test_leftover_trials_wait_for_next_launch(monkeypatch):
 def test_dumb_terminal_gets_one_line_per_trial(term, is_live, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
     monkeypatch.setenv("TERM", term)
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2, selection="dev")
+    plan = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=2, selection="dev")
     simulation = Simulation(resolve(plan))
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     output = io.StringIO()

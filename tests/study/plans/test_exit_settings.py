@@ -18,7 +18,7 @@ from trainables.models.answer_rules import KEPT
 
 def plan_of(profile: str = "mini", *, method: str = "pabee", **changes) -> Plan:
     small = {"methods": (method,), "tasks": ("rte",), "data": "mini", "seeds": 2}
-    return replace(profiles.load(profile), **small | changes)
+    return replace(profiles.load_profile(profile), **small | changes)
 
 
 def arm_of(profile: str = "mini", **changes) -> Arm:
@@ -87,5 +87,8 @@ def test_menu_of_settings_is_part_of_a_search_trials_key_alone():
 
 @pytest.mark.parametrize("method", search_spaces.list_methods())
 def test_no_search_proposes_a_field_of_an_exit_rule(method):
-    space, exits = search_spaces.load(method), {name for kind in KEPT.values() for name in kind.__dataclass_fields__}
+    space, exits = (
+        search_spaces.load_space(method),
+        {name for kind in KEPT.values() for name in kind.__dataclass_fields__},
+    )
     assert exits & {*space.space} <= {*space.post_hoc}

@@ -127,7 +127,7 @@ def test_changed_default_names_option_that_keeps_value():
     later = replace(earlier, arms=(replace(arm, fixed={**arm.fixed, "hidden_dropout": 0.1}),))
     advice = "--set pabee:hidden_dropout=0.0 keeps the study's value"
     assert compare_plans(earlier, later) == [f"hidden_dropout 0.0 -> 0.1 (a new default; {advice})"]
-    by_hand = replace(later, asked=replace(later.asked, settings={"hidden_dropout": 0.1}))
+    by_hand = replace(later, request=replace(later.request, settings={"hidden_dropout": 0.1}))
     assert compare_plans(earlier, by_hand) == ["hidden_dropout 0.0 -> 0.1"]
 
 
@@ -237,16 +237,16 @@ def test_profile_is_tiny_unless_backbone_is_named(profile, mini):
 
 def test_a_profile_is_named_with_a_dash():
     for name in profiles.list_profiles():
-        assert profiles.load(name).profile == name and profiles.list_methods(name)
+        assert profiles.load_profile(name).profile == name and profiles.list_methods(name)
 
 
 @pytest.mark.parametrize("profile", ["paper", "ablation"])
 def test_the_paper_stops_no_trial_early(profile):
-    assert profiles.load(profile).early_stopping is None
+    assert profiles.load_profile(profile).early_stopping is None
 
 
 def test_without_early_stopping_every_search_trial_runs_to_its_own_stop():
-    asked = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=6)
+    asked = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=6)
     with_asha, without = Simulation(resolve(asked)), Simulation(resolve(replace(asked, early_stopping=None)))
     with_asha.launch()
     without.launch()
@@ -315,7 +315,7 @@ def test_what_all_methods_share_is_said_once():
 
 
 def test_one_seed_is_said_as_one():
-    plan = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), seeds=1))
+    plan = resolve(replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), seeds=1))
     assert Departure("seeds", "5", "1") in plan.departures["protocol"]
 
 
@@ -390,16 +390,19 @@ def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(tmp_path, capsys):
 
 def test_protocol_has_marked_fields_of_plan():
     own = {"metric", "aggregate"}
-    assert {*profiles.load("mini").protocol_fields} == {*Protocol.__struct_fields__} - own
+    assert {*profiles.load_profile("mini").protocol_fields} == {*Protocol.__struct_fields__} - own
 
 
 def test_only_paper_protocols_select_on_dev():
-    on_dev = {name for name in profiles.list_profiles() if profiles.load(name).selection == "dev"}
+    on_dev = {name for name in profiles.list_profiles() if profiles.load_profile(name).selection == "dev"}
     assert on_dev == {"ablation", "electra", "paper", "sharebert"}
 
 
 def test_extended_plan_has_what_both_asked_for():
-    earlier, later = profiles.load("mini"), replace(profiles.load("paper"), samples=9, seeds=3, include="there")
+    earlier, later = (
+        profiles.load_profile("mini"),
+        replace(profiles.load_profile("paper"), samples=9, seeds=3, include="there"),
+    )
     both = later.extend(earlier)
     assert (both.methods, both.tasks) == (("palbert",), tuple(dict.fromkeys([*earlier.tasks, *later.tasks])))
     assert (both.samples, both.seeds, both.data, both.include) == (9, 5, later.data, "there")
@@ -407,4 +410,4 @@ def test_extended_plan_has_what_both_asked_for():
 
 
 def test_whole_grid_is_more_than_any_number_of_samples():
-    assert profiles.load("paper").extend(profiles.load("mini")).samples is None
+    assert profiles.load_profile("paper").extend(profiles.load_profile("mini")).samples is None

@@ -267,13 +267,13 @@ def test_options_override_file_by_field(tmp_path):
 
 
 def test_older_plan_file_keeps_epochs_in_settings():
-    older = to_plain(profiles.load("mini")) | {"epochs": 4, "settings": {"batch_size": 8}}
+    older = to_plain(profiles.load_profile("mini")) | {"epochs": 4, "settings": {"batch_size": 8}}
     assert from_plain(Plan, older, where="plan").settings == {"epochs": 4, "batch_size": 8}
     assert plan_from("--epochs", "4").settings == plan_from("--set", "epochs=4").settings == {"epochs": 4}
 
 
 def test_no_toml_of_a_default_plan_has_tables_or_epochs():
-    assert not {"set", "search", "epochs", "settings"} & {*tomllib.loads(format_plan(profiles.load("paper")))}
+    assert not {"set", "search", "epochs", "settings"} & {*tomllib.loads(format_plan(profiles.load_profile("paper")))}
 
 
 @pytest.mark.parametrize(

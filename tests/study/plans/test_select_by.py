@@ -28,7 +28,7 @@ def plan_from(*arguments: str):
 @pytest.mark.parametrize(("text", "rule"), [("at:6", "at:6"), ("at:6.0", "at:6"), ("at:4.5", "at:4.5"), ("area",) * 2])
 def test_rule_is_a_field_of_plan_and_protocol(text, rule):
     plan = resolve(plan_from("--select-by", text))
-    assert plan.asked.select_by == plan.protocol.select_by == rule
+    assert plan.request.select_by == plan.protocol.select_by == rule
 
 
 @pytest.mark.parametrize("text", ["at", "at:", "at:0.5", "at:nan", "at:inf", "at:x", "speed"])

@@ -23,8 +23,8 @@ def plan_from(*arguments: str) -> Plan:
 @pytest.mark.parametrize("profile", profiles.list_profiles())
 def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
     path = tmp_path / "plan.toml"
-    path.write_text(format_plan(profiles.load(profile)))
-    assert read_toml(path) == profiles.load(profile)
+    path.write_text(format_plan(profiles.load_profile(profile)))
+    assert read_toml(path) == profiles.load_profile(profile)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_the_option_of_a_field_that_only_the_file_sets_names_its_line(tmp_path, 
     said = capsys.readouterr().err
     assert f"; {flag} is a line of the --plan file now: {line}; see --help" in said and said.count("\n") == 1
     asked = plan_from("--profile", "mini", *with_lines(tmp_path, line))
-    assert asked == replace(profiles.load("mini"), **{field: int(value) if value.isdecimal() else value})
+    assert asked == replace(profiles.load_profile("mini"), **{field: int(value) if value.isdecimal() else value})
 
 
 def test_a_file_without_profile_is_laid_over_that_of_the_command(tmp_path):
     lines = with_lines(tmp_path, "seeds = 3")
-    assert plan_from("--profile", "paper", *lines) == replace(profiles.load("paper"), seeds=3)
+    assert plan_from("--profile", "paper", *lines) == replace(profiles.load_profile("paper"), seeds=3)
     assert plan_from(*lines).profile == plan_from().profile
 
 
@@ -71,7 +71,7 @@ def test_a_file_is_laid_over_the_continued_study(tmp_path, capsys):
     lines = with_lines(tmp_path, 'test_across = "backbones"', "seeds = 9")
     assert launch.main(["--continue", str(folder), *lines, "--dry-run", "--json"]) == 0
     asked = json.loads(capsys.readouterr().out)["plan"]["asked"]
-    had = require_plan(folder).plan.asked
+    had = require_plan(folder).plan.request
     assert from_plain(Plan, asked, where="") == replace(had, test_across="backbones", seeds=9)
 
 

@@ -14,7 +14,7 @@ from study.facts.events import LaunchBegan
 from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from study.launch import run_study
-from study.launching.opening import prepare
+from study.launching.planned_study import prepare
 from study.storage.trial_places import StudyStorage, choose_storage, trial_address
 
 
@@ -112,7 +112,7 @@ def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):
     folder = launched_study(tmp_path / "s")
     asked = ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none", "--storage", str(tmp_path / "new")]
     options = launch.main.parser().options(asked)
-    assert run_study(prepare(require_plan(folder).plan.asked, options), options) == 0
+    assert run_study(prepare(require_plan(folder).plan.request, options), options) == 0
     assert "nothing is left to do\n" in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
@@ -123,6 +123,6 @@ def test_copy_of_a_finished_study_names_no_storage(tmp_path, capsys):
     edit_events(folder, LaunchBegan, lambda event: event.update(storage))
     shutil.copytree(folder, tmp_path / "copy")
     options = launch.main.parser().options(["--name", "copy", "--out", str(tmp_path), "--tracking-uri", "none"])
-    assert run_study(prepare(require_plan(folder).plan.asked, options), options) == 0
+    assert run_study(prepare(require_plan(folder).plan.request, options), options) == 0
     error = capsys.readouterr().err
     assert "nothing is left to do\n" in error and "restart" not in error and "--storage is" not in error

@@ -125,7 +125,7 @@ MISPLACED_THRESHOLD = pytest.mark.parametrize(
 def test_threshold_of_agreement_is_for_scores_alone(task, setting, message):
     config = config_of("pabee", regression_threshold=setting)
     with pytest.raises(ValueError, match=f"^regression_threshold {re.escape(message)}$"):
-        trainables.load("pabee").build(config, None, TASKS[task])
+        trainables.load_method("pabee").build(config, None, TASKS[task])
 
 
 @MISPLACED_THRESHOLD
@@ -139,5 +139,5 @@ def test_misplaced_threshold_is_refused_before_anything_is_made(task, setting, m
 @pytest.mark.parametrize("method", trainables.list_methods())
 def test_every_field_but_later_ones_must_be_given(method):
     defaults = {"pooling": "pooler", "gradient_accumulation": 1}
-    assert list_defaults(trainables.load(method).Config) == defaults
+    assert list_defaults(trainables.load_method(method).Config) == defaults
     assert {name: _every_method.FIXED[name] for name in defaults} == defaults

@@ -59,7 +59,7 @@ def test_unknown_task_is_answered_with_the_menu() -> None:
 
 def test_unknown_method_is_answered_with_the_menu() -> None:
     with pytest.raises(ValueError, match="no method named 'fastbert'; available: albert, "):
-        trainables.load("fastbert")
+        trainables.load_method("fastbert")
 
 
 def test_methods_are_the_files_with_a_search_space() -> None:
@@ -68,7 +68,7 @@ def test_methods_are_the_files_with_a_search_space() -> None:
 
 
 def test_a_variant_has_its_method_s_module_and_configuration():
-    assert trainables.load("palbert:a") is trainables.load("palbert")
+    assert trainables.load_method("palbert:a") is trainables.load_method("palbert")
     config = trainables.configure("palbert:a", values_of("palbert"))
     assert config == trainables.configure("palbert", values_of("palbert"))
     with pytest.raises(ValueError, match=r"^palbert:a: epochs is 0; allowed"):

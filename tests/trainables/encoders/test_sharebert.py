@@ -185,7 +185,7 @@ def test_first_layers_are_those_of_the_whole_model():
 def test_a_head_on_the_first_token_stands_above_the_last_normalisation():
     config = config_of("electra-small", max_length=16, head="first_token")
     encoder = load_encoder("mini-sharebert", config, vocab_size=30)
-    model = trainables.load("electra-small").build(config, encoder, TASKS["rte"]).eval()
+    model = trainables.load_method("electra-small").build(config, encoder, TASKS["rte"]).eval()
     hidden = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))
     logits, _, _ = model.exit_heads(0, hidden[None, :, 0], None)
     torch.testing.assert_close(logits[0], model.classifier(torch.nn.functional.layer_norm(hidden[:, 0], (32,))))

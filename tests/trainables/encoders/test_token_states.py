@@ -34,7 +34,7 @@ def model_of(family, method="palbert", **changes):
     changes = {"hidden_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 32} | changes
     config = config_of(method, **changes)
     encoder = load_encoder(f"mini-{family}", config, vocab_size=30)
-    return trainables.load(method).build(config, encoder, TASKS["rte"])
+    return trainables.load_method(method).build(config, encoder, TASKS["rte"])
 
 
 def recorded_halves(encoder):

@@ -17,7 +17,7 @@ def model_of(method, backbone="mini-electra", task="rte", **changes):
     config = config_of(method, task, max_length=16, **changes)
     torch.manual_seed(0)
     encoder = load_encoder(backbone, config, vocab_size=30)
-    return trainables.load(method).build(config, encoder, TASKS[task]).eval(), config
+    return trainables.load_method(method).build(config, encoder, TASKS[task]).eval(), config
 
 
 def batch_of(labels):
@@ -105,7 +105,7 @@ def test_electra_first_token_head_is_a_tensorflow_dense(seed):
     """Uniform within sqrt(6 / (inputs + outputs)), bias 0; `transformers`' normal of 0.02 is a fifth as wide."""
     config = config_of("electra-small", "rte", max_length=16, head="first_token")
     torch.manual_seed(seed)
-    model = trainables.load("electra-small").build(
+    model = trainables.load_method("electra-small").build(
         config, load_encoder("mini-electra", config, vocab_size=30), TASKS["rte"]
     )
     bound = (6 / (32 + 2)) ** 0.5

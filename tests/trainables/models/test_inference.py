@@ -46,7 +46,7 @@ def model_of(method: str, family: str = "bert", **changes: Any) -> EarlyExitMode
     torch.manual_seed(0)
     config = config_of(method, **{"hidden_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 32} | changes)
     encoder = load_encoder(f"mini-{family}", config, vocab_size=30)
-    model = trainables.load(method).build(config, encoder, TASKS["rte"])
+    model = trainables.load_method(method).build(config, encoder, TASKS["rte"])
     with torch.no_grad():  # so that examples leave at different layers
         for name, weight in model.named_parameters():
             if name.startswith(("classifier", "lambda_head.output", "exit_head")):

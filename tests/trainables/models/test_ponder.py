@@ -37,7 +37,7 @@ def model_of(method="palbert", **changes):
     config = config_of(method, max_length=16, **changes)
     torch.manual_seed(0)
     encoder = load_encoder("mini-albert", config, vocab_size=30)
-    return trainables.load(method).build(config, encoder, TASKS["rte"])
+    return trainables.load_method(method).build(config, encoder, TASKS["rte"])
 
 
 def batch_of(size=8):

@@ -34,7 +34,7 @@ def model_of(case: dict[str, Any]) -> EarlyExitModel:
     method, task = case["released"], TASKS["stsb" if case["num_labels"] == 1 else "mnli"]
     encoder = layerwise(BertModel._from_config(BertConfig(**case["config"]), attn_implementation="sdpa"))
     config = trainables.configure(method, values_of(method, task.name) | {"classifier_dropout": 0.0})
-    model = trainables.load(method).build(config, encoder, task)
+    model = trainables.load_method(method).build(config, encoder, task)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(make_weight(name, parameter.shape))

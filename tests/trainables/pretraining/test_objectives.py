@@ -51,8 +51,8 @@ def model_of(recipe: str, seed: int = 0, **changes):
     """A small model of a recipe, in evaluation mode."""
     torch.manual_seed(seed)
     config = pretraining_config(recipe, **WIDTHS.get(recipe, {}), **changes)
-    family = recipes.load(recipe).backbone["mini"].removeprefix("mini-")
-    return objectives.load(base_method(recipe)).build(config, AutoConfig.for_model(family, **SIZES)).eval()
+    family = recipes.load_recipe(recipe).backbone["mini"].removeprefix("mini-")
+    return objectives.load_objective(base_method(recipe)).build(config, AutoConfig.for_model(family, **SIZES)).eval()
 
 
 def test_masked_words_and_order_cost_what_transformers_says() -> None:
@@ -61,11 +61,11 @@ def test_masked_words_and_order_cost_what_transformers_says() -> None:
     torch.testing.assert_close(model(batch, totals_of(batch)), theirs)
 
 
-@pytest.mark.parametrize("family", objectives.load("mlm").FAMILIES)
+@pytest.mark.parametrize("family", objectives.load_objective("mlm").FAMILIES)
 def test_masked_words_cost_what_transformers_says(family: str) -> None:
     sizes = {"vocab_size": 512, "intermediate_size": 16} if family == "sharebert" else {}
     config = AutoConfig.for_model(family, **{**SIZES, "type_vocab_size": 2, "pad_token_id": 0, **sizes})
-    model, batch = objectives.load("mlm").build(pretraining_config("mlm"), config).eval(), batch_of()
+    model, batch = objectives.load_objective("mlm").build(pretraining_config("mlm"), config).eval(), batch_of()
     theirs = model.model(**inputs(batch, labels=batch["labels"])).loss
     torch.testing.assert_close(model(batch, totals_of(batch)), theirs)
 
@@ -163,11 +163,11 @@ def published_model(recipe: recipes.Recipe):
     config = objectives.configure(recipe.objective, recipe.fixed)
     with torch.device("meta"):
         encoder = encoder_configuration(recipe.backbone["paper"], config, vocab_size=30_000)
-        return objectives.load(recipe.objective).build(config, encoder)
+        return objectives.load_objective(recipe.objective).build(config, encoder)
 
 
 def test_pretraining_models_have_the_published_sizes() -> None:
-    models = {name: published_model(recipes.load(name)) for name in RECIPES}
+    models = {name: published_model(recipes.load_recipe(name)) for name in RECIPES}
     assert {name: [count(part) for part in (model, *model.children())] for name, model in models.items()} == {
         "albert-mlm": [11_813_810, 11_813_810],
         "electra-rtd": [14_196_219, 4_620_026, 13_549_057],
@@ -191,7 +191,7 @@ def test_tied_layers_are_listed_twice_in_the_original_and_once_here() -> None:
 
 @pytest.mark.parametrize("name", TWO_CLASSES)
 def test_departures_count_what_is_tied_and_what_the_original_clones(name: str) -> None:
-    recipe = recipes.load(name)
+    recipe = recipes.load_recipe(name)
     model = published_model(recipe)
     original = sum(count(part) for part in model.children())
     if model.generator.config.model_type == "bert":  # the scripts clone its output too
@@ -204,7 +204,7 @@ def test_departures_count_what_is_tied_and_what_the_original_clones(name: str) -
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_page_has_the_recipe_with_its_values_and_sizes(name: str) -> None:
-    recipe = recipes.load(name)
+    recipe = recipes.load_recipe(name)
     tables = [[cell.strip(" `") for cell in line.split(" | ")] for line in PAGE if line.startswith("| ")]
     (titles,) = (row for row in tables if row[:2] == ["| recipe", "steps"])
     sizes, values = (row[1:] for row in tables if row[0] == f"| `{name}")
@@ -222,9 +222,9 @@ def count(model: torch.nn.Module) -> int:
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("mini", [True, False])
 def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None:
-    recipe = recipes.load(name)
+    recipe = recipes.load_recipe(name)
     values = {**recipe.fixed, **(recipe.mini_fixed if mini else {})}
-    assert set(values) == set(objectives.load(recipe.objective).Config.__struct_fields__)
+    assert set(values) == set(objectives.load_objective(recipe.objective).Config.__struct_fields__)
     assert msgspec.to_builtins(objectives.configure(recipe.objective, values)) == dict(values)
 
 
@@ -247,7 +247,7 @@ def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None
     ],
 )
 def test_departure_about_a_value_is_true(name: str, words: str, fields: dict) -> None:
-    recipe = recipes.load(name)
+    recipe = recipes.load_recipe(name)
     assert len([departure for departure in recipe.departures if words in str(departure)]) == 1
     assert {field: recipe.fixed[field] for field in fields} == fields
 
@@ -255,10 +255,10 @@ def test_departure_about_a_value_is_true(name: str, words: str, fields: dict) ->
 def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
     assert list(dict.fromkeys(base_method(name) for name in RECIPES)) == objectives.list_objectives()
     for name in RECIPES:
-        here = {departure.what: departure.here for departure in recipes.load(name).departures}
-        assert len(here) == len(recipes.load(name).departures)
-        assert here["held out"] and here["precision"] == recipes.load(name).fixed["precision"] == "bfloat16"
-    for load in (objectives.load, recipes.load):
+        here = {departure.what: departure.here for departure in recipes.load_recipe(name).departures}
+        assert len(here) == len(recipes.load_recipe(name).departures)
+        assert here["held out"] and here["precision"] == recipes.load_recipe(name).fixed["precision"] == "bfloat16"
+    for load in (objectives.load_objective, recipes.load_recipe):
         with pytest.raises(ValueError, match="no objective named 'sop'; available: albert-mlm, "):
             load("sop")
 

@@ -105,7 +105,7 @@ def ours_and_plain(recipe: str) -> tuple[Any, nn.ModuleDict]:
     generator, discriminator = (make().eval() for make in PLAIN[recipe])
     sizes = {f"generator_{name}": getattr(generator.config, name) for name in ("hidden_size", "intermediate_size")}
     config = pretraining_config(recipe, **sizes, generator_layers=2)
-    model: Any = objectives.load(base_method(recipe)).build(config, discriminator.config).eval()
+    model: Any = objectives.load_objective(base_method(recipe)).build(config, discriminator.config).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
@@ -167,4 +167,4 @@ def test_sizes_that_cannot_be_shared_are_refused() -> None:
     )
     with pytest.raises(ValueError, match=message):
         config = pretraining_config("alectra-rtd:bert-generator", generator_hidden_size=16)
-        objectives.load("alectra-rtd").build(config, ALBERT)
+        objectives.load_objective("alectra-rtd").build(config, ALBERT)

@@ -66,7 +66,7 @@ def test_epochs_and_seeds_draw_different_numbers(tmp_path: Path, cache: Path) ->
     trainables.include(write_method(tmp_path / "other", "noting", top=top, loss="DRAWN.append(random.random())"))
     for seed in (1, 2):
         train("noting", cache, seed=seed)
-    drawn = trainables.load("noting").DRAWN
+    drawn = trainables.load_method("noting").DRAWN
     assert len(set(drawn)) == len(drawn) > 4
 
 
@@ -91,7 +91,7 @@ def test_draws_in_evaluation_depend_on_seed_and_epoch_alone(tmp_path: Path, cach
     text = file.read_text().replace("DEPARTURES = ()", "DEPARTURES = ()\nDRAWN = []")
     file.write_text(text.replace("    class Model(ClassifierPerLayer):\n", noise))
     trainables.include(methods)
-    drawn = trainables.load("noisy").DRAWN
+    drawn = trainables.load_method("noisy").DRAWN
     torch.manual_seed(3)
     train("noisy", cache)
     first, drawn[:] = [*drawn], []

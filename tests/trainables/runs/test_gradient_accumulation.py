@@ -79,7 +79,7 @@ def test_a_trial_in_parts_resumes(method, cache, tmp_path):
 
 def test_the_truncation_of_parts_is_a_departure():
     def lines(methods, **settings):
-        plan = replace(profiles.load("mini"), methods=methods, tasks=("rte",), settings=settings)
+        plan = replace(profiles.load_profile("mini"), methods=methods, tasks=("rte",), settings=settings)
         return [str(line) for line in resolve(plan).departures["protocol"] if "posteriors" in line.what]
 
     assert not lines(("palbert", "pabee")) and not lines(("pabee",), gradient_accumulation=4)

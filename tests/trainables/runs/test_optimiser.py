@@ -331,7 +331,7 @@ def early_exit_model(family):
     torch.manual_seed(0)
     config = config_of("palbert", max_length=32)
     vocab_size = len(prepare_tokenizer("mini-bert", TASKS["rte"], "mini"))
-    return trainables.load("palbert").build(
+    return trainables.load_method("palbert").build(
         config, load_encoder(f"mini-{family}", config, vocab_size=vocab_size), TASKS["rte"]
     )
 

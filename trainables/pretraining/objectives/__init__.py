@@ -26,7 +26,7 @@ def list_objectives() -> list[str]:
     return sorted(file.stem.replace("_", "-") for file in files)
 
 
-def load(objective: str) -> ModuleType:
+def load_objective(objective: str) -> ModuleType:
     """Import the module of an objective.
 
     Raises:
@@ -45,7 +45,7 @@ def configure(objective: str, values: Configuration) -> PretrainingConfig:
     """
     from trainables.configuration.schema import from_plain
 
-    return from_plain(load(objective).Config, values, where=objective)
+    return from_plain(load_objective(objective).Config, values, where=objective)
 
 
 def check_family(objective: str, family: str) -> None:
@@ -54,6 +54,6 @@ def check_family(objective: str, family: str) -> None:
     Raises:
         ValueError: if the objective has no model for the family.
     """
-    families = load(objective).FAMILIES
+    families = load_objective(objective).FAMILIES
     if family not in families:
         raise ValueError(f"objective {objective} has no model of family {family!r}; available: {', '.join(families)}")

@@ -57,14 +57,14 @@ class PlannedStudy(NamedTuple):
 
     resolved: ResolvedPlan
     folder: Path
-    asked: Plan  # the plan from this command's options, before it is merged with `earlier`
+    from_options: Plan  # the plan from this command's options, before it is merged with `earlier`
     earlier: PlanFile | None  # the plan in the folder, if there is one
-    why: str  # the origin of the plan: `profile mini`
+    origin: str  # of the plan: `profile mini`
     unchecked: tuple[str, ...]  # hub names that a dry run could not check, because the hub was unreachable
 
     def describe(self) -> str:
         """Format the folder, the protocol hash and the plan's origin: `study runs/NAME (HASH), profile mini`."""
-        return f"study {self.folder} ({self.resolved.protocol_hash}), {self.why}"
+        return f"study {self.folder} ({self.resolved.protocol_hash}), {self.origin}"
 
 
 def resolve_study(options: LaunchOptions) -> PlannedStudy:
@@ -74,11 +74,11 @@ def resolve_study(options: LaunchOptions) -> PlannedStudy:
         ValueError: if the study cannot be run. The message names the --plan file if the fault is in that file.
     """
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
-    plan, why = plan_from(options, earlier.plan.asked if earlier else None)
+    plan, origin = plan_from(options, earlier.plan.request if earlier else None)
     if earlier is not None:
         _check_kept_places(plan, earlier)
     try:
-        return prepare(plan, options, earlier=earlier, why=why)
+        return prepare(plan, options, earlier=earlier, origin=origin)
     except ValueError as error:
         if options.plan is None:
             raise
@@ -87,12 +87,12 @@ def resolve_study(options: LaunchOptions) -> PlannedStudy:
         raise ValueError(fault) from None
 
 
-def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> PlannedStudy:
+def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, origin: str = "") -> PlannedStudy:
     """Resolve `plan` into the study to run, without creating files.
 
     Args:
         earlier: the plan in the folder of --continue. If None, use the plan in the study's folder, if there is one.
-        why: the origin of `plan`, for display, such as `profile mini`.
+        origin: the origin of `plan`, for display, such as `profile mini`.
 
     Raises:
         ValueError: if the plan cannot be run, or the folder holds a different study.
@@ -106,34 +106,34 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
         )
     unchecked: list[str] | None = [] if options.dry_run else None
     resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
-    if options.baseline and plan.baseline not in resolved.asked.methods:
-        studied = ", ".join(resolved.asked.methods)
+    if options.baseline and plan.baseline not in resolved.request.methods:
+        studied = ", ".join(resolved.request.methods)
         raise ValueError(
             f"--baseline {options.baseline} is not studied; allowed: {studied}; to add it to the study: --method "
             f"{plan.baseline}"
         )
-    if options.compare and len(resolved.asked.methods) == 1:
-        raise ValueError(f"--compare methods needs two methods, but the study has only {resolved.asked.methods[0]}")
-    if options.max_gpu_hours is not None and resolved.asked.search_precision is not UNSET:
+    if options.compare and len(resolved.request.methods) == 1:
+        raise ValueError(f"--compare methods needs two methods, but the study has only {resolved.request.methods[0]}")
+    if options.max_gpu_hours is not None and resolved.request.search_precision is not UNSET:
         raise ValueError(
             "--max-gpu-hours uses the cost of search trials as an estimate for confirm trials, but with "
             "search_precision their costs differ; leave out one of the two"
         )
     _check_tensorfloat32(options, resolved)
-    return PlannedStudy(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
+    return PlannedStudy(resolved, folder, plan, earlier, origin, tuple(unchecked or ()))
 
 
 def _check_kept_places(plan: Plan, earlier: PlanFile) -> None:
     """Raise ValueError if a path in the plan of the continued study leads nowhere, perhaps from the current folder."""
-    asked, arms = earlier.plan.asked, earlier.plan.arms
+    request, arms = earlier.plan.request, earlier.plan.arms
     loaded = {arm.backbone: arm.backbone_fingerprint for arm in arms}
     loaded |= {arm.tokenizer: arm.tokenizer_fingerprint or "" for arm in arms if arm.tokenizer}
     is_folder = {
-        "data": glue.classify_data(asked.data) == "folder",
-        "backbone": "@" not in loaded.get(asked.backbone or "", "@"),  # fingerprints of other names contain "@"
-        "tokenizer": "@" not in loaded.get(asked.tokenizer or "", "@"),
+        "data": glue.classify_data(request.data) == "folder",
+        "backbone": "@" not in loaded.get(request.backbone or "", "@"),  # fingerprints of other names contain "@"
+        "tokenizer": "@" not in loaded.get(request.tokenizer or "", "@"),
     }
-    for name, value in ((name, getattr(asked, name)) for name in is_folder if is_folder[name]):
+    for name, value in ((name, getattr(request, name)) for name in is_folder if is_folder[name]):
         if value == getattr(plan, name) and not Path(value).exists():
             raise ValueError(describe_lost_folder(name, value, remedy=f"add {_NEW_PATHS[name]}"))
 
@@ -172,7 +172,7 @@ def resolve_in(
     if earlier is None:
         _check_files(plan)
         return resolve(plan, unchecked=unchecked)
-    had = earlier.plan.asked
+    had = earlier.plan.request
     plan = plan.extend(had)
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
     if glue.classify_data(plan.data) != glue.classify_data(had.data) and settled():  # raised before reading data
@@ -232,8 +232,8 @@ def find_launched_arms(study: PlannedStudy, options: LaunchOptions) -> frozenset
         ValueError: if --max-gpu-hours is given and some arms are left out.
     """
     arms = study.resolved.arms
-    methods = None if options.methods is None else study.asked.methods
-    tasks = None if options.tasks is None else study.asked.tasks
+    methods = None if options.methods is None else study.from_options.methods
+    tasks = None if options.tasks is None else study.from_options.tasks
     named = [arm for arm in arms if methods is None or arm.method in methods]
     names = {arm.name for arm in named if tasks is None or arm.task in tasks}
     sources = {arm.name: arm.start_from for arm in arms}
@@ -254,7 +254,7 @@ def list_plan_notes(
 
     Examples: the backbone has random weights; the launch leaves out some arms.
     """
-    notes, asked = list[str](), study.resolved.asked
+    notes, request = list[str](), study.resolved.request
     if options.name in trainable_tasks() and not options.tasks:
         notes.append(f"--name {options.name} only names the study; --task {options.name} chooses the task")
     if names := ", ".join(study.resolved.untrained):
@@ -266,7 +266,7 @@ def list_plan_notes(
     notes += _note_changed_methods(study.resolved, facts)
     notes += _note_repeated_texts(study.resolved)
     for name in ("samples", "seeds"):
-        number, had = getattr(options, name), getattr(asked, name)
+        number, had = getattr(options, name), getattr(request, name)
         if number is not None and number != had:
             kept = "the whole grid" if had is None else f"{had} {name}"
             notes.append(f"--{name} {number} is ignored, because the study already has {kept}")
@@ -275,10 +275,10 @@ def list_plan_notes(
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
     """Note the fields that --samples 0 or --search-only excludes from the search; [] if there are none."""
-    if plan.asked.searched_alone is UNSET:
+    if plan.request.searched_alone is UNSET:
         return []
-    cause = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
-    lists = [list_unsearched_fields(plan.asked, arm.method, arm.task) for arm in plan.arms]
+    cause = "--samples 0" if plan.request.samples == 0 else f"--search-only {','.join(plan.request.searched_alone)}"
+    lists = [list_unsearched_fields(plan.request, arm.method, arm.task) for arm in plan.arms]
     if not (names := ", ".join(dict.fromkeys(chain.from_iterable(lists)))):
         return []
     return [f"{cause} excludes fields from the search: {names}; --explain METHOD/TASK prints their values and sources"]
@@ -287,12 +287,12 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
 def _note_empty_searches(plan: ResolvedPlan, options: LaunchOptions) -> list[str]:
     """Note the arms without search trials if this command asks for a search; [] if there are none."""
     options_of_search = {"--samples": options.samples, "--search-only": ",".join(options.search_only)}
-    asked = [f"{name} {value}" for name, value in options_of_search.items() if value]
+    given = [f"{name} {value}" for name, value in options_of_search.items() if value]
     arms = [arm.name for arm in plan.first_arms if not arm.space]
-    if not asked or not arms or plan.asked.samples == 0:
+    if not given or not arms or plan.request.samples == 0:
         return []
     return [
-        f"{' and '.join(asked)}: no search trials for {list_first(arms, MOST_ARMS)}, because no field is left to tune "
+        f"{' and '.join(given)}: no search trials for {list_first(arms, MOST_ARMS)}, because no field is left to tune "
         "(exit settings alone are not searched); --explain METHOD/TASK prints the origin of each value"
     ]
 
@@ -301,7 +301,7 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
     """List the winners from another study (--first-from), each with the searches that try it first."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
-        for first in plan.asked.list_firsts(arm.name):
+        for first in plan.request.list_firsts(arm.name):
             arms.setdefault(first.origin, []).append(arm.name)
     return [
         f"searches of {list_first(names, MOST_ARMS)} first try the winner of {origin}" for origin, names in arms.items()
@@ -319,7 +319,7 @@ def _note_blocked(study: PlannedStudy) -> list[str]:
         if find_earliest({}) == 1 or arm.backbone in study.unchecked:  # 1 for most methods, without asking the hub
             continue
         depth = arm.find_most("num_hidden_layers") or count_layers(arm.pinned_backbone)
-        fields = search_spaces.load(arm.base_method).post_hoc
+        fields = search_spaces.load_space(arm.base_method).post_hoc
         menus = {field: arm.exit_settings.get(field) or arm.list_values(field) for field in fields}
         setting = min(combine_settings(menus), key=find_earliest)
         if depth is None or find_earliest(setting) < depth:
@@ -353,7 +353,7 @@ def _note_changed_methods(plan: ResolvedPlan, facts: StudyFacts) -> list[str]:
 def _note_repeated_texts(plan: ResolvedPlan) -> list[str]:
     """Note the texts of dev that occur in train, and contradictory labels; generated tasks have neither."""
     counts = (plan.repeated_texts or {}).items()
-    repeats = {TASKS[task].title: each for task, each in counts if TASKS[task].place or plan.asked.data != "mini"}
+    repeats = {TASKS[task].title: each for task, each in counts if TASKS[task].place or plan.request.data != "mini"}
     if not repeats:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What workers attest and a launch refuses, without Ray: pytest tests/study/drivers/test_attestation.py"""
+"""What workers attest and a launch refuses, without Ray: pytest tests/study/drivers/test_provenance.py"""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from study.decisions.scheduler import Scheduler
 from study.drivers.messages import AssignedTrial, Message
 from study.drivers.tune_driver import _Scheduler
 from study.drivers.worker import run_trial
-from study.facts import attestation
-from study.facts.attestation import Attestation, list_contradictions
+from study.facts import provenance
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
+from study.facts.provenance import Attestation, list_contradictions
 from study.launching.screen import describe_notice
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
@@ -59,13 +59,13 @@ def test_the_commit_is_asked_for_without_a_write_into_the_repository(tmp_path, m
     file.write_text("x = 1\n")
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *command], check=True)
-    monkeypatch.setattr(attestation, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
     commit = next((tmp_path / ".git" / "refs" / "heads").iterdir()).read_text().strip()
     os.utime(file, (1, 1))  # so that git would write down that it has looked
     index = (tmp_path / ".git" / "index").read_bytes()
-    assert attestation.read_git_commit() == commit
+    assert provenance.read_git_commit() == commit
     file.write_text("x = 2\n")
-    assert attestation.read_git_commit() == f"{commit}-dirty"
+    assert provenance.read_git_commit() == f"{commit}-dirty"
     assert (tmp_path / ".git" / "index").read_bytes() == index
 
 
@@ -275,22 +275,22 @@ def test_code_digest_changes_with_sources_only(tmp_path):
     folder = tmp_path / "package"
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "one.py").write_text("x = 1\n")
-    before = attestation.compute_code_digest([folder])
+    before = provenance.compute_code_digest([folder])
     (folder / "notes.txt").write_text("nothing")
     (folder / "__pycache__").mkdir()
-    assert attestation.compute_code_digest([folder]) == before
+    assert provenance.compute_code_digest([folder]) == before
     (folder / "inner" / "one.py").write_text("x = 2\n")
-    assert attestation.compute_code_digest([folder]) != before
+    assert provenance.compute_code_digest([folder]) != before
     (folder / "inner" / "one.py").write_text("x = 1\n")
     (folder / "two.py").touch()
-    assert attestation.compute_code_digest([folder]) != before
+    assert provenance.compute_code_digest([folder]) != before
 
 
 def test_what_trains_and_the_engine_have_a_digest_each():
-    trains, engine = ([attestation.ROOT / name for name in names] for names in (attestation.TRAINS, attestation.ENGINE))
+    trains, engine = ([provenance.ROOT / name for name in names] for names in (provenance.TRAINS, provenance.ENGINE))
     assert all((package / "__init__.py").exists() for package in trains + engine)
-    found = attestation.provenance()
-    assert (found.code_digest, found.versions["study"]) == tuple(map(attestation.compute_code_digest, (trains, engine)))
+    found = provenance.read_provenance()
+    assert (found.code_digest, found.versions["study"]) == tuple(map(provenance.compute_code_digest, (trains, engine)))
 
 
 # ---- nodes that go

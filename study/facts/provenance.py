@@ -71,11 +71,11 @@ def attest(content: Content, *, method: str) -> Attestation:
 
     `content` describes the data that the process has read. `method` is a method or a pretraining objective.
     """
-    code = code_of_method(provenance(), method)
+    code = code_of_method(read_provenance(), method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
-def provenance() -> Provenance:
+def read_provenance() -> Provenance:
     """Describe the code of this process, including the user's own methods."""
     code, methods = _read_project_code(), included()
     return code if methods is None else replace(code, included=methods.digests)
