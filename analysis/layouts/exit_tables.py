@@ -27,7 +27,7 @@ from analysis.statistics import costs
 from analysis.statistics.budgets import MOST_LOST, Saving
 from analysis.statistics.comparisons import is_epoch_chosen_on_dev
 from analysis.statistics.curves import shared_ranges
-from analysis.statistics.exit_settings import HALVINGS, apply_setting
+from analysis.statistics.exit_settings import HALVINGS, apply_settings
 from analysis.statistics.exits import Guarantee, Sweep, find_rule, read_guarantees
 from analysis.statistics.gains import Gain, can_measure, measure_gains
 from analysis.statistics.samples import Place
@@ -301,8 +301,9 @@ def _measure_rules(evidence: Evidence, place: Place) -> dict[tuple[str, str], En
         for name, share in SHARES.items()
         if (number := sweep.nearest(share * depth, within=depth * NEARBY)) is not None
     }
-    rules = {key: find_rule(sweep, number, stored) for key, (sweep, number) in near.items()}
-    settings = {key: apply_setting(rule, stored) for key, rule in rules.items() if rule is not None}
+    found = {key: find_rule(sweep, number, stored) for key, (sweep, number) in near.items()}
+    rules = {key: rule for key, rule in found.items() if rule is not None}
+    settings = dict(zip(rules, apply_settings(rules.values(), stored), strict=True))
     if not settings or not can_measure(stored):
         return {}
     gains = measure_gains(stored, [*settings.values()])

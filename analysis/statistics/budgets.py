@@ -13,7 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.statistics.exit_settings import DIGITS, apply_setting, halvings, list_all_settings, list_own_settings
+from analysis.statistics.exit_settings import (
+    DIGITS,
+    apply_setting,
+    apply_settings,
+    halvings,
+    list_all_settings,
+    list_own_settings,
+)
 from analysis.statistics.samples import weighted_scores
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
@@ -192,8 +199,7 @@ def evaluate_on_halves(stored: Sequence[Predictions], rules: Sequence[ExitRule |
     parts = halvings(stored[0].split)
     scores, mean_layers = np.empty((2, len(rules), *parts.shape[:2]))
     whole_scores, whole_layers = np.empty((2, len(rules), len(stored)))
-    for place, rule in enumerate(rules):
-        setting = apply_setting(rule, stored)
+    for place, setting in enumerate(apply_settings(rules, stored)):
         whole_layers[place] = setting.mean_layers
         whole_scores[place] = [
             np.mean([one.score_answers(draw) for draw in draws])
