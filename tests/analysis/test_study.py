@@ -1,4 +1,7 @@
-"""Every analysis command and notebook on a study that the engine ran: pytest tests/analysis/test_study.py"""
+"""Every analysis command and notebook on a study of all methods: pytest tests/analysis/test_study.py
+
+The short tests have a study of two methods, in tests/study/test_whole_study.py.
+"""
 
 import re
 import subprocess
@@ -12,17 +15,16 @@ from analysis import explain, report, tables, verify
 from analysis.studies.load import load_study
 from study.facts.study_facts import read_facts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
-SMALL = ["--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "1"]
-SOME = "albert,pabee,pondernet,palbert"
+SMALL = ["--method", "all", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "1"]
 
 
-@pytest.fixture(scope="module", params=[SOME, pytest.param("all", marks=pytest.mark.long)])
-def study(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "all"
     where = ["--out", str(folder.parent), "--name", folder.name, "--tracking-uri", "none"]
-    command = [sys.executable, "-m", "study.launch", "--method", request.param, *SMALL, *where, *WITHOUT_RAY]
+    command = [sys.executable, "-m", "study.launch", *SMALL, *where, *WITHOUT_RAY]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     return folder

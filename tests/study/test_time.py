@@ -51,7 +51,7 @@ def timed(launched, tmp_path_factory):
     lines = [line.rpartition(',"crc32"')[0] + "}" for line in text.splitlines()]
     (folder / FILE).write_text("\n".join(lines) + "\n")
     (folder / "events.copy.jsonl").unlink(missing_ok=True)
-    assert command.main([str(folder), "--minutes", "0.5", "--batch-sizes", "4"]) == 0
+    assert command.main([str(folder), "--minutes", "0.2", "--batch-sizes", "4"]) == 0
     return folder
 
 

@@ -18,6 +18,7 @@ import pytest
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.places import PATIENCE_SECONDS, ROOT
 
+from analysis import explain
 from analysis.verify import verify
 from study.facts.events import LaunchBegan, read_events
 from study.facts.record import Record
@@ -27,12 +28,14 @@ from trainables.models.devices import device_name
 pytestmark = pytest.mark.slow
 
 SMALLEST = ["--method", "albert,palbert", "--task", "rte", "--seeds", "2", "--epochs", "2"]
-SMALL = [*SMALLEST, "--samples", "3"]
+SMALL = [*SMALLEST, "--samples", "2"]
+# On a busy machine the launch takes more than a minute, and would measure times for another one.
+RUN = "import math, sys; from study import launch; launch.TIMING_SECONDS = math.inf; sys.exit(launch.main())"
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
     where = ["--out", str(folder.parent), "--name", folder.name]
-    return [sys.executable, "-m", "study.launch", *arguments, *where]
+    return [sys.executable, "-c", RUN, *arguments, *where]
 
 
 def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
@@ -54,7 +57,7 @@ def test_records_have_every_field_of_the_contract(study):
     rows = [json.loads(line) for line in (study / "records.jsonl").read_text().splitlines()]
     assert {tuple(row) for row in rows} == {Record.__struct_fields__}
     phases = Counter((row["method"], row["phase"]) for row in rows)
-    assert phases == {(m, p): n for m in ("albert", "palbert") for p, n in (("search", 3), ("confirm", 2))}
+    assert phases == {(m, p): n for m in ("albert", "palbert") for p, n in (("search", 2), ("confirm", 2))}
 
 
 def test_records_name_the_processor_and_the_threads_that_trained(study):
@@ -84,6 +87,14 @@ def test_confirm_trials_keep_model_and_predictions_and_search_trials_nothing(stu
             assert not (study / "trials" / record.key).exists()
 
 
+def test_what_the_launch_wrote_verifies_and_every_cell_is_explained(study, capsys):
+    assert verify(study) == []
+    for method in ("albert", "palbert"):
+        assert explain.main([str(study), f"{method}/rte"]) == 0
+    text = capsys.readouterr().out
+    assert all(record.key in text for record in read_facts(study).records if record.phase == "confirm")
+
+
 def test_every_trial_is_in_mlflow(study):
     import mlflow
 
@@ -110,6 +121,7 @@ def test_every_search_trial_is_in_optunas_journal_as_what_it_is(study):
         assert [trial.number for trial in trials] == [numbers[trial.user_attrs["key"]] for trial in trials]
 
 
+@pytest.mark.long
 def test_optuna_dashboard_opens_the_journal(study):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -141,11 +153,11 @@ def test_same_command_runs_nothing_more_samples_run_rest(study):
     assert again.returncode == 0 and "nothing is left to do" in again.stderr
     assert (study / "events.jsonl").read_text() == events
     before = {record.key for record in read_facts(study).records}
-    assert launch(study, *SMALLEST, "--samples", "4").returncode == 0
+    assert launch(study, *SMALLEST, "--samples", "3").returncode == 0
     records = read_facts(study).records
     assert len({record.key for record in records}) == len(records) and before < {record.key for record in records}
     search = Counter(record.method for record in records if record.phase == "search")
-    assert search == {"albert": 4, "palbert": 4}
+    assert search == {"albert": 3, "palbert": 3}
 
 
 @pytest.mark.long
@@ -166,7 +178,7 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     done = launch(folder, *one_method)
     assert done.returncode == 0, done.stderr
     keys = [record.key for record in read_facts(folder).records]
-    assert len(keys) == len(set(keys)) == 5
+    assert len(keys) == len(set(keys)) == 4
     assert verify(folder) == []
 
 
