@@ -163,6 +163,7 @@ def test_no_study_is_an_error_that_names_the_folder(tmp_path):
         newest_study(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_commands_work_on_a_whole_study(tmp_path):
     study = launched_study(tmp_path / "s", mini_plan(tasks=("rte",)))

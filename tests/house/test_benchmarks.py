@@ -69,10 +69,20 @@ def test_small_study_keeps_slots_busier_than_ray_tune(tmp_path):
     assert study["busy"] > tune["busy"] > 0
 
 
-SHORT_SIMULATIONS = ("mean", "metrics", "looks", "epochs", "safe")
+SHORT_SIMULATIONS = ("mean", "epochs")
 LONG_SIMULATIONS = [
     pytest.param(name, marks=pytest.mark.long)
-    for name in ("differences", "repeats", "chosen", "verdict", "verdict-on-dev", "searched")
+    for name in (
+        "metrics",
+        "looks",
+        "safe",
+        "differences",
+        "repeats",
+        "chosen",
+        "verdict",
+        "verdict-on-dev",
+        "searched",
+    )
 ]
 
 

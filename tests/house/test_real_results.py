@@ -343,6 +343,7 @@ def test_a_study_without_predictions_has_its_claims_not_tested(tmp_path, out):
     assert page.count("| not tested |") == 2  # one of them within four layers
 
 
+@pytest.mark.long
 def test_folders_of_a_machine_stand_on_no_page(tmp_path, glue):
     launched_study(tmp_path / "cpu-cola", mini_plan(methods=METHODS, tasks=("rte",), data=str(glue)))
     real_results_page.keep("cpu", tmp_path, kept=tmp_path / "kept")
@@ -495,6 +496,7 @@ def test_failed_kit_keeps_existing_one(tmp_path, glue, backbone, no_wheels):
     assert [path.name for path in tmp_path.iterdir()] == ["kit"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "said"), [((), "usage: sh run.sh OUT MINUTES"), (("out", "1"), "this kit is for Python 2.7, not 3.")]
 )

@@ -161,9 +161,8 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "dying" else pytest.mark.long) for name in FAULTS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAULTS)
 def test_hidden_inputs_of_a_method_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     write, expected = FAULTS[name]
     assert check_method.main([str(write(tmp_path / "methods"))]) == 1

@@ -118,6 +118,7 @@ def test_a_ray_of_our_own_listens_on_loopback_only():
     assert [found for found in listening if found[1].removeprefix("::ffff:") != "127.0.0.1"] == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_temporary_folder_too_long_for_sockets_names_the_variable(tmp_path):
     long = tmp_path / ("a" * 100)

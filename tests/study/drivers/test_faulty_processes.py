@@ -225,6 +225,7 @@ def test_time_in_which_the_launch_itself_is_stopped_is_no_silence(tmp_path: Path
         process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_process_is_noticed_and_child_ended(tmp_path: Path) -> None:
     process = process_with(tmp_path, f"if step == 3: {FORK}; time.sleep(3600)")
