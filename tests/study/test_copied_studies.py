@@ -9,7 +9,6 @@ import pytest
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import write_records
-from helpers.trained_studies import trained_study
 from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
@@ -18,14 +17,6 @@ from study.facts.plan_file import find_data, require_plan
 from study.facts.study_facts import read_facts
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    """A study with one model that was really trained."""
-    folder = tmp_path_factory.mktemp("runs") / "trained"
-    trained_study(folder, "albert", "rte", config={"epochs": 1})
-    return folder
 
 
 @pytest.fixture

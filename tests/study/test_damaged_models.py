@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from helpers.bit_flips import flip_bit
 from helpers.edited_studies import edit_events
-from helpers.trained_studies import trained_study
 from helpers.trials import expected_of, spec_of
 
 from analysis.verify import verify
@@ -31,14 +30,6 @@ COMMANDS = {  # name -> arguments; STUDY, KEY and NEW stand for folders and the 
     "predict_dev": "STUDY KEY --to NEW",
     "submit": "STUDY --out NEW/submission.zip",
 }
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    """A study with one model that was really trained."""
-    folder = tmp_path_factory.mktemp("runs") / "study"
-    trained_study(folder, "albert", "rte", config={"epochs": 1})
-    return folder
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""What tests of several files of this room share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from helpers.trained_studies import trained_study
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with one model that was really trained, made once for all workers of pytest; tests change copies."""
+    base = tmp_path_factory.getbasetemp()
+    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
+    with FileLock(f"{home}.lock"):
+        if not (home / "whole").exists():
+            trained_study(home / "study", "albert", "rte", config={"epochs": 1})
+            (home / "whole").touch()
+    return home / "study"
