@@ -36,12 +36,16 @@ long-test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m long $(ARGS)
 
 # The fast tests, a study on Ray and MLflow's tests, with the lowest and the newest versions that pyproject.toml allows.
+# Once a month, `make bounds-test ENDS=beyond` tries the newest of everything, whatever pyproject.toml allows. At the end
+# of each run stand the tests that failed, and the packages with other versions than the tested ones.
+ENDS := lowest newest
 BOUNDED := tests/study/test_whole_study.py tests/study/mlflow_mirror
-bounds-test: build/bounds/lowest/installed build/bounds/newest/installed
-	for end in lowest newest; do \
-	  build/bounds/$$end/bin/python -m pytest -n logical --dist loadfile -m "not slow and not long" $(ARGS) && \
-	  build/bounds/$$end/bin/python -m pytest $(BOUNDED) || exit; \
-	done
+bounds-test: $(ENDS:%=build/bounds/%/installed)
+	is_broken=; for end in $(ENDS); do python=build/bounds/$$end/bin/python; \
+	  $$python -m pytest -n logical --dist loadfile -m "not slow and not long" $(ARGS) || is_broken=1; \
+	  $$python -m pytest $(BOUNDED) || is_broken=1; \
+	  echo "$$end:"; PYTHONPATH=tests $$python -m helpers.requirements versions; \
+	done; [ -z "$$is_broken" ]
 
 # On simulated hosts. This needs root and Debian's openssh-server, rsync and iproute2; otherwise the tests are skipped.
 cluster-test: $(WITH_TOOLS) build/cluster/installed
@@ -87,7 +91,7 @@ release: $(WITH_TOOLS)
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo 'installing into .venv: some 2 GB (more where PyTorch brings CUDA), a few minutes'
 	$(PYTHON) -m venv --clear .venv
-	.venv/bin/python -m pip install -c constraints.txt -e .
+	.venv/bin/python -m pip install -c constraints.txt -e '.[train]'
 	touch $@
 
 # Adds the tools for tests, linters and notebooks.
@@ -95,11 +99,22 @@ $(WITH_TOOLS): $(INSTALLED)
 	.venv/bin/python -m pip install -c constraints.txt -e '.[dev]'
 	touch $@
 
-build/bounds/lowest/installed: LOWEST := -c constraints-lowest.txt
-build/bounds/%/installed: pyproject.toml constraints-lowest.txt
+build/bounds/lowest/installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install $(LOWEST) -e '.[dev]'
+	$(@D)/bin/python -m pip install -c constraints-lowest.txt -e '.[dev]'
 	touch $@
+
+# Without a stamp: a package may have a newer version each time.
+.PHONY: build/bounds/newest/installed build/bounds/beyond/installed
+build/bounds/newest/installed:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --upgrade --upgrade-strategy eager -e '.[dev]'
+
+build/bounds/beyond/installed:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -e '.[dev]'
+	PYTHONPATH=tests $(@D)/bin/python -m helpers.requirements names | \
+	  xargs $(@D)/bin/python -m pip install --upgrade --upgrade-strategy eager
 
 # What the extra `cluster` adds to .venv, apart from it: Ray starts a dashboard wherever it finds one.
 build/cluster/installed: $(INSTALLED)

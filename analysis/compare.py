@@ -29,6 +29,7 @@ from analysis.studies.stored_predictions import Answers
 from analysis.tables import table_files
 from study.storage.addresses import check_folder, make_writable
 from study.terminal.command_line import Command, argument, option
+from study.terminal.processes import require_package
 from study.terminal.text import counted, format_markdown
 from trainables.configuration.schema import Typed
 from trainables.configuration.spelling import is_same_name, resolve_name
@@ -40,12 +41,19 @@ NAMES = ("method", "task", "seed", "split", "draw", "example")  # columns that i
 TEXTS = dict.fromkeys(NAMES, "str")
 WITHOUT = {"split": "", "draw": ""}  # default values of columns that a file may lack
 COLUMNS = ("method", "task", "seed", "example", "label", "answer")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    require_package("pyarrow", "this file")
+    return pd.read_parquet(path)
+
+
 _read_csv = partial(pd.read_csv, dtype=TEXTS, na_values=[""], keep_default_na=False, low_memory=False)
 READERS: dict[str, Callable[..., Any]] = {  # ending of a file -> function that reads it
     ".csv": _read_csv,
     ".tsv": partial(_read_csv, sep="\t"),
     ".jsonl": partial(pd.read_json, lines=True, dtype=False, precise_float=True),
-    ".parquet": pd.read_parquet,
+    ".parquet": _read_parquet,
 }
 METRICS = {name: name for name in ("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman")}
 METRICS["mcc"] = "matthews"

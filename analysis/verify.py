@@ -51,6 +51,7 @@ from study.facts.study_folder import (
 from study.storage.addresses import is_uri
 from study.storage.trial_places import DESCRIPTION, WEIGHTS, DamagedModel, find_model_address, local_model
 from study.terminal.command_line import Command, argument, option
+from study.terminal.processes import require_package
 from study.terminal.text import clock, counted, joined, masked
 from trainables.configuration import Count
 from trainables.configuration.schema import Typed, to_plain
@@ -440,6 +441,10 @@ def run(options: Options) -> int:
         raise ValueError(
             f"--tables {options.tables} is not a folder; allowed: a folder that analysis.tables --out wrote"
         )
+    if options.again:
+        require_package("torch", "--again")
+    if options.against is not None:
+        require_package("mlflow", "--against")
     found = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
     statuses = [_print(str(folder), lines, "" if lines else _agreement(folder)) for folder, lines in found.items()]
     if options.tables is not None:

@@ -183,7 +183,7 @@ def _run_check(subject: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:  # noqa: BLE001  # a broken install can raise anything, and the other checks must run
-        advice = "reinstall the project (pip install -c constraints.txt -e .)"
+        advice = "reinstall the project (pip install -c constraints.txt -e '.[train]')"
         return Finding(subject, f"{type(error).__name__}: {error}: {advice}", True)
 
 

@@ -82,7 +82,7 @@ from study.storage.addresses import is_same_disk, join, local_path, make_writabl
 from study.storage.trial_places import StudyStorage, choose_storage, delete_marks
 from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
-from study.terminal.processes import is_installed
+from study.terminal.processes import is_installed, require_package
 from study.terminal.text import counted, format_markdown, list_first, masked, print_lines, python
 from study.time import DEFAULT_MINUTES, measure_times
 from study.time import Options as TimingOptions
@@ -114,6 +114,8 @@ def run(options: LaunchOptions) -> int:
     study = resolve_study(options)
     if options.dry_run:
         return dry_run(study, options)
+    if options.address is None:
+        require_package("torch")
     with lasting_outputs(), _running_then(study.folder, options):
         try:
             return run_study(study, options)

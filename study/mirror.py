@@ -47,7 +47,7 @@ from study.mlflow_mirror.tracking import (
 )
 from study.storage.addresses import TRACKING_HELP, check_tracking_address
 from study.terminal.command_line import Command, argument, option
-from study.terminal.processes import is_installed
+from study.terminal.processes import require_package
 from study.terminal.text import counted, masked, print_lines, python
 from trainables.configuration import NotNegative
 from trainables.configuration.schema import Typed
@@ -292,8 +292,7 @@ def run(options: Options) -> int:
         ValueError: if MLflow is not installed, or the folder holds no study.
     """
     folder = Path(options.folder)
-    if not is_installed("mlflow"):
-        raise ValueError("this command needs the package mlflow, which is not installed")
+    require_package("mlflow")
     uri = check_tracking_address(options.tracking_uri) if options.tracking_uri else build_default_uri(folder)
     check_not_lost(folder)
     if not (folder / events.FILE).exists():

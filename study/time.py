@@ -26,6 +26,7 @@ from study.facts.journal import Journal
 from study.facts.plan_file import require_plan
 from study.rebuild import analyse
 from study.terminal.command_line import Command, argument, option
+from study.terminal.processes import require_package
 from study.terminal.text import format_markdown
 from trainables.configuration import AtLeastOne, Positive
 from trainables.configuration.schema import Typed
@@ -54,6 +55,7 @@ def run(options: Options) -> int:
     folder = Path(options.study)
     require_plan(folder)
     read_batch_sizes(options.batch_sizes)
+    require_package("torch")
     with closing(Journal(folder)) as journal:
         event = measure_times(options)
         if event is None:

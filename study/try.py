@@ -30,6 +30,7 @@ from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import FIRST_SEED, ResolvedPlan, describe_poolers
 from study.storage.addresses import check_new_folder
 from study.terminal.command_line import Command, argument, option
+from study.terminal.processes import require_package
 from study.terminal.text import clock, counted, points
 from trainables.configuration import AtLeastOne, Count
 from trainables.configuration.schema import Typed, Value
@@ -71,6 +72,7 @@ def run(options: Options) -> int:
     """
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
+    require_package("torch")
     spec, values, resolved = resolve_spec(options)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in values.items()]
     print(f"{spec.method}/{spec.task}, seed {spec.seed}", *format_columns(rows), sep="\n", flush=True)

@@ -69,7 +69,7 @@ def read_texts(study: Study, task: str, data: str | None = None) -> DevTexts:
                 for number, texts, label in zip(read.ids, read.texts, read.labels.tolist(), strict=True):
                     rows[split, number] = BETWEEN.join(texts), label
     except ModuleNotFoundError as error:
-        raise ValueError(f"{error.name}, which reads the data of the hub, is not installed") from None
+        raise ValueError(f"{error.name}, which reads these data, is not installed") from None
     return DevTexts(task, rows)
 
 

@@ -37,7 +37,7 @@ from study.storage.addresses import (
     resolve_storage_address,
 )
 from study.terminal.command_line import option
-from study.terminal.processes import PACKAGES, check_not_shadowed, is_installed
+from study.terminal.processes import PACKAGES, check_not_shadowed, is_installed, require_package
 from study.terminal.text import counted, masked
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
 from trainables.configuration.schema import Typed, read_value, to_plain
@@ -281,6 +281,7 @@ def _check_machine(options: LaunchOptions) -> None:
     is_local = options.address is None
     if options.address is not None:
         check_address(options.address)
+        require_package("ray", named(options.address))
     if options.driver == "local" and options.address is not None:
         raise ValueError(f"{named(options.address)} is a Ray cluster, but --driver is local; leave one of them out")
     if options.driver == "ray" and not is_installed("ray"):

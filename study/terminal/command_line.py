@@ -30,7 +30,15 @@ from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar, Union, g
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
-from study.terminal.processes import CONSOLE, PACKAGES, STOP_SIGNALS, check_not_shadowed
+from study.terminal.processes import (
+    CONSOLE,
+    EXTRA_MODULES,
+    PACKAGES,
+    STOP_SIGNALS,
+    check_not_shadowed,
+    describe_missing,
+    is_installed,
+)
 from study.terminal.text import masked, print_lines, wrap_line
 from trainables.configuration.schema import Typed, Value, from_plain, read_value
 from trainables.configuration.spelling import suggest_nearest
@@ -285,8 +293,9 @@ def _complete_word(names: Sequence[str], *, prefix: str, action: argparse.Action
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
     """Run `main` and return its exit status. Return 2 after a `ValueError`, and 1 after Ctrl-C or an `OSError`.
 
-    An error or interrupt is reported in one line. After Ctrl-C or an `OSError`, this line ends with
-    `after_interrupt`. If the reader of standard output goes away (as in `| head`), the command ends silently.
+    An error or interrupt is reported in one line; so is a missing package of the extra `train`, with status 2. After
+    Ctrl-C or an `OSError`, this line ends with `after_interrupt`. If the reader of standard output goes away (as in
+    `| head`), the command ends silently.
     """
     warnings.formatwarning = _format_warning
     try:
@@ -299,6 +308,11 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         return status
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_MODULES or is_installed(package):
+            raise
+        message, status = f"this command {describe_missing(package)}", 2
     except KeyboardInterrupt:
         for number in STOP_SIGNALS:
             signal.signal(number, lambda *_: os._exit(1))  # else a second signal prints destructors' tracebacks

@@ -16,6 +16,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]  # the folder that contains this project's packages
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
 CONSOLE = "glue-study"  # the program that runs every command
+EXTRA = "train"  # the extra of pyproject.toml that training needs; plans and finished studies do without it
+# Modules of the packages that this extra installs, and of some that these bring along.
+EXTRA_MODULES = (
+    "datasets",
+    "huggingface_hub",
+    "mlflow",
+    "pyarrow",
+    "ray",
+    "safetensors",
+    "sklearn",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
 # Ctrl-C and the signals by which schedulers ask a job to end. SLURM, LSF, Grid Engine and PBS send SIGTERM, SIGUSR1 or
 # SIGUSR2 before they preempt a job; SIGXCPU comes when a limit on CPU time is reached.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
@@ -116,6 +130,22 @@ def require_not_shadowed(*names: str) -> None:
 def is_installed(package: str) -> bool:
     """Check whether a package can be imported, without importing it."""
     return importlib.util.find_spec(package) is not None
+
+
+def require_package(package: str, what: str = "this command") -> None:
+    """Raise ValueError if a package of the extra `train`, which `what` needs, is not installed."""
+    if not is_installed(package):
+        raise ValueError(f"{what} {describe_missing(package)}")
+
+
+def describe_missing(package: str) -> str:
+    """Describe a missing package of the extra `train` as the end of a sentence, with the command that installs it."""
+    project = f"{ROOT}[{EXTRA}]" if (ROOT / "pyproject.toml").is_file() else f"glue-exit-study[{EXTRA}]"
+    where = "-e " * (ROOT / "pyproject.toml").is_file()
+    return (
+        f"needs the package {package}, which is not installed; to install all that training needs: "
+        f"pip install {where}'{project}'"
+    )
 
 
 def _command() -> str | None:

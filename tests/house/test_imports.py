@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -10,10 +12,13 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from helpers.kept_studies import FORMATS
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import ROOT
 
 import trainables
+from study.facts.events import FORMAT
+from study.terminal.processes import EXTRA_MODULES
 
 PACKAGES = ("study", "search_spaces", "trainables", "analysis")
 HEAVY = ("torch", "ray", "transformers", "datasets", "optuna", "mlflow")
@@ -40,6 +45,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.resolved_plan",
     "study.plans.samplers",
     "study.terminal.command_line",
+    "study.terminal.processes.require_package",
     "study.terminal.text",
     "trainables.Departure",
     "trainables.files.method_files",
@@ -71,6 +77,18 @@ SEARCH_SPACES_MAY_IMPORT = (
     "trainables.configuration.spelling",
     "trainables.encoders.architectures",
 )
+
+NEEDED_PACKAGES = {  # command -> the package that it lacks where the extra `train` is not installed
+    "analysis.verify kept --again 1": "torch",
+    "analysis.verify kept --against sqlite:///mlflow.db": "mlflow",
+    "analysis.compare answers.parquet": "pyarrow",
+    "study.launch --continue kept": "torch",
+    "study.launch --method palbert --task rte --address auto": "ray",
+    "study.mirror kept": "mlflow",
+    "study.time kept": "torch",
+    "study.try palbert --task rte": "torch",
+    "study.pretrain mlm --corpus mini --to backbone": "torch",
+}
 
 
 @cache
@@ -199,9 +217,52 @@ def test_what_decides_tells_and_forecasts_needs_neither_torch_ray_nor_mlflow(tmp
     assert run.returncode == 0, run.stderr
 
 
+def test_reader_of_a_study_needs_no_package_of_the_extra(tmp_path: Path) -> None:
+    shutil.copytree(FORMATS / str(FORMAT), tmp_path / "kept")
+    answers = [f"{name},rte,{seed}" for name in "ab" for seed in (1, 2)]
+    rows = [f"{one},{row},{row % 2},{(row + place) % 5 // 3}" for place, one in enumerate(answers) for row in range(20)]
+    (tmp_path / "answers.csv").write_text("\n".join(["method,task,seed,example,label,answer", *rows]))
+    code = """
+import importlib
+from analysis import compare, explain, load, report, tables, verify
+from study import console, status
+
+assert tables.main(["kept"]) == report.main(["kept"]) == 0
+assert explain.main(["kept", "palbert/rte"]) == 0
+assert compare.main(["answers.csv"]) == 0
+assert len(load("kept").predictions) == 250
+assert verify.main(["kept"]) == 1  # its model was not kept
+assert status.main(["kept"]) == 1  # it is incomplete
+for module, _ in console.COMMANDS.values():
+    importlib.import_module(module)
+"""
+    run = run_blocked(code, blocked=EXTRA_MODULES, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+def test_commands_name_the_extra_that_they_need(tmp_path: Path) -> None:
+    shutil.copytree(FORMATS / str(FORMAT), tmp_path / "kept")
+    (tmp_path / "answers.parquet").touch()
+    code = """
+import importlib, io, json
+from contextlib import redirect_stderr
+
+for line, package in json.loads(sys.argv[1]).items():
+    module, *arguments = line.split()
+    with redirect_stderr(io.StringIO()) as printed:
+        status = importlib.import_module(module).main(arguments)
+    *notes, error = printed.getvalue().splitlines()
+    assert status == 2 and " needs the package " + package in error and "[train]'" in error, (line, error)
+    assert not any("Traceback" in note for note in notes), (line, notes)
+"""
+    run = run_blocked(code, json.dumps(NEEDED_PACKAGES), blocked=EXTRA_MODULES, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
 @pytest.mark.slow
 def test_every_module_of_analysis_is_imported_without_the_heavy_packages(tmp_path: Path) -> None:
-    run = run_blocked(f"import {', '.join(modules('analysis'))}", blocked=HEAVY, cwd=tmp_path)
+    blocked = (*HEAVY, *EXTRA_MODULES)
+    run = run_blocked(f"import {', '.join(modules('analysis'))}", blocked=blocked, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 
 
@@ -217,7 +278,7 @@ assert report.main([study]) == 0
 assert explain.main([study, "palbert/rte"]) == 0
 assert len(load(study).records.query("counts")) == 4
 """
-    run = run_blocked(code, str(study), blocked=HEAVY, cwd=tmp_path)
+    run = run_blocked(code, str(study), blocked=(*HEAVY, *EXTRA_MODULES), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 
 

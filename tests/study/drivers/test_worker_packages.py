@@ -43,7 +43,8 @@ def needed(requirements: list[str]) -> dict[str, str]:
 
 
 def test_group_repeats_requirements_of_the_project() -> None:
-    whole = needed(PROJECT["project"]["dependencies"])
+    extras = PROJECT["project"]["optional-dependencies"]
+    whole = needed([*PROJECT["project"]["dependencies"], *extras["train"]])
     for name, requirement in needed(PROJECT["dependency-groups"]["worker"]).items():
         assert whole[name] == requirement
 
