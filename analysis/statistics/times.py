@@ -6,20 +6,30 @@ Only times of one measurement are compared, because machines and their other wor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from statistics import median
+from typing import Literal
 
 import numpy as np
 
-from analysis.statistics.uncertainty import ConfidenceInterval, Variance, mean_interval, paired_test, welch_test
+from analysis.statistics.samples import over_resamples
+from analysis.statistics.uncertainty import (
+    ConfidenceInterval,
+    PairedTest,
+    Variance,
+    mean_interval,
+    mean_variances,
+    paired_test,
+    welch_test,
+)
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study
 from study.facts.events import TimesMeasured
 from study.terminal.text import counted
-from trainables.models.exit_rules import ExitRule, read_setting
-from trainables.runs.times import LayerTime, TimedModel
+from trainables.models.exit_rules import ExitRule, Sampled, read_setting
+from trainables.runs.times import DETAIL_EVERY, ExitKind, LayerTime, TimedModel
 
 RESAMPLES = 1_000
 MOST_OTHERS = 0.1  # share of all processors that other programs may use during a measurement
@@ -85,6 +95,11 @@ class Times:
         places = [self.seeds.index(seed) for seed in seeds]
         return Times([*seeds], self.texts[places], self.rounds[places])
 
+    @property
+    def in_detail(self) -> Times:
+        """Keep only the texts that a measurement also times in detail."""
+        return Times(self.seeds, self.texts[:, ::DETAIL_EVERY], self.rounds)
+
 
 @cache
 def _draw_weights(number: int) -> np.ndarray:
@@ -106,7 +121,7 @@ def compare_times(own: Times, other: Times) -> Ratio:
         return _compare_pairs(own.take(own.seeds[:1]), other.take(other.seeds[:1]))
     logs = [np.log(times.texts.mean(axis=1)) for times in (own, other)]
     test = welch_test(np.log(own.resampled), np.log(other.resampled), logs[0].tolist(), logs[1].tolist())
-    return _from_logs(test.difference, ConfidenceInterval(test.low, test.high))
+    return as_ratio(test)
 
 
 def _compare_pairs(own: Times, other: Times) -> Ratio:
@@ -114,8 +129,8 @@ def _compare_pairs(own: Times, other: Times) -> Ratio:
     resampled = np.log(own.resampled) - np.log(other.resampled)
     if len(logs) > 1:
         return _from_logs(float(logs.mean()), mean_interval(resampled, logs.tolist()))
-    test = paired_test(float(logs[0]), _variances_of_one(resampled[:, 0], np.log(own.rounds[0] / other.rounds[0])))
-    return _from_logs(test.difference, ConfidenceInterval(test.low, test.high))
+    variances = _variances_of_one(resampled[:, 0], np.log(own.rounds[0] / other.rounds[0]))
+    return as_ratio(paired_test(float(logs[0]), variances))
 
 
 def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Variance]:
@@ -127,6 +142,11 @@ def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Varianc
     return variances
 
 
+def as_ratio(logs: PairedTest) -> Ratio:
+    """Convert the test of a difference between logarithms of times to a ratio of times."""
+    return _from_logs(logs.difference, ConfidenceInterval(logs.low, logs.high))
+
+
 def _from_logs(log: float, interval: ConfidenceInterval) -> Ratio:
     value, low, high = np.exp([log, interval.low, interval.high]).tolist()
     return Ratio(value, low, high)
@@ -134,19 +154,78 @@ def _from_logs(log: float, interval: ConfidenceInterval) -> Ratio:
 
 @dataclass(frozen=True)
 class LayerCosts:
-    """Times of one model of an arm at single layers, alone and without other texts, in milliseconds per text."""
+    """Times of one model of an arm at single layers under one exit rule, each for single texts."""
 
-    deciding: np.ndarray  # (layers,) if all examples leave after a layer, and the rule decides at every layer
-    first: dict[int, float]  # layer -> the same, but the rule decides at this layer for the first time
-    cut: np.ndarray  # (layers,) if all examples leave after a layer without any decision
+    layers: Mapping[int, TimedModel]  # layer -> all texts leave after it, and the rule decides at every layer
+    first: Mapping[int, TimedModel]  # layer -> the same, but the rule decides at this layer for the first time
+    cut: np.ndarray  # (layers,) if all texts leave after a layer without any decision
     checks: tuple[TimedModel, ...]  # swept settings that were timed directly
+
+    @property
+    def num_texts(self) -> int:
+        """Number of texts at which each layer was timed."""
+        return len(self.layers[1].texts)
+
+    @cached_property
+    def deciding(self) -> np.ndarray:
+        """Mean time if all texts leave after a layer, and the rule decides at every layer, (layers,)."""
+        return np.array([np.mean(self.layers[layer].texts) for layer in sorted(self.layers)])
 
     def compute(self, rule: ExitRule, exit_layers: np.ndarray) -> float:
         """Compute the mean time per text under an exit rule from the layers at which the texts leave."""
-        earliest = rule.earliest(len(self.deciding))
-        eager = self.deciding[earliest - 1]
-        costs = self.deciding - eager + self.first.get(earliest, eager)
-        return float(costs[exit_layers - 1].mean())
+        return float(self._sum("texts", {rule: 1.0}, self._share(exit_layers)).mean())
+
+    def compare(
+        self, shares: Mapping[ExitRule | None, float], exit_layers: Sequence[np.ndarray], plain: Times
+    ) -> PairedTest:
+        """Test the logarithm of the ratio of a cell's mean time, computed from these times, to that of plain models.
+
+        The variance has parts for the seeds and the dev texts, which decide where texts leave; for the timed texts; for
+        the rounds; and for what differs between models that take equally long. The last is the variance between the
+        plain models, which counts once more for the single model whose layers were timed.
+
+        Args:
+            shares: exit setting -> share of the texts that leave under it; None means exits that are drawn at random.
+            exit_layers: of the dev texts, for every seed's model, (draws, n), from 1.
+            plain: times of at least two plain models for the texts at which the layers were timed.
+        """
+        late = {rule or Sampled(): share for rule, share in shares.items()}
+        by_layer = np.array([self._share(layers) for layers in exit_layers])  # (seeds, layers)
+        costs = np.stack([self.deciding[layers - 1].mean(axis=0) for layers in exit_layers], axis=1)  # (n, seeds)
+        costs = costs + self._sum("texts", late, 0 * by_layer[0]).mean()
+        resampled = over_resamples(
+            lambda weights: weights @ costs / len(costs), len(costs), resamples=RESAMPLES, seed=0
+        )
+        texts, rounds = (self._sum(name, late, by_layer.mean(axis=0)) for name in ("texts", "rounds"))
+        drawn = np.log(_draw_weights(len(texts)) @ texts) - np.log(plain.resampled.mean(axis=1))
+        of_plain = np.log(plain.texts.mean(axis=1))
+        variances = [
+            *mean_variances(np.log(resampled), np.log(costs.mean(axis=0)).tolist()),
+            *_variances_of_one(drawn, np.log(rounds / plain.rounds.mean(axis=0))),
+            Variance(float(np.var(of_plain, ddof=1)) * (1 + 1 / len(of_plain)), len(of_plain) - 1),
+        ]
+        return paired_test(float(np.log(costs.mean(axis=0)).mean() - of_plain.mean()), variances)
+
+    def _share(self, exit_layers: np.ndarray) -> np.ndarray:
+        """Compute the share of texts that leave after each layer, (layers,)."""
+        return np.bincount(exit_layers.ravel(), minlength=len(self.layers) + 1)[1:] / exit_layers.size
+
+    def _sum(
+        self, name: Literal["texts", "rounds"], shares: Mapping[ExitRule, float], by_layer: np.ndarray
+    ) -> np.ndarray:
+        """Sum the times of layers by text or by round.
+
+        Args:
+            shares: exit setting -> share of the texts that leave under it.
+            by_layer: share of the texts that leave after each layer, (layers,).
+        """
+        total = by_layer @ np.array([getattr(self.layers[layer], name) for layer in sorted(self.layers)])
+        for rule, share in shares.items():
+            earliest = rule.earliest(len(self.layers))
+            if earliest in self.first:
+                late, eager = (np.array(getattr(own[earliest], name)) for own in (self.first, self.layers))
+                total = total + share * (late - eager)
+        return np.asarray(total)
 
 
 def find_error(costs: LayerCosts, rules: Sequence[ExitRule]) -> float | None:
@@ -214,19 +293,25 @@ class Measurement:
         keys = {record.key for record in cell.records}
         return next((own for own in self.event.layers if own.key in keys and own.batch_size == batch_size), None)
 
-    def read_layer_costs(self, cell: Cell) -> LayerCosts | None:
-        """Read the times of single layers for one of the cell's models; None if they were not timed."""
+    def read_layer_costs(self, cell: Cell, rule: str | None = None) -> LayerCosts | None:
+        """Read the times of single layers for one of the cell's models; None if they were not timed.
+
+        Args:
+            rule: name of the exit rule that decides; None means the method's own.
+        """
         keys = {record.key for record in cell.records}
-        key = next((model.key for model in self.event.models if model.exit == "layer" and model.key in keys), None)
-        own = [model for model in self.event.models if model.key == key]
-        costs = {
-            kind: [float(np.mean(model.texts)) for model in own if model.exit == kind] for kind in ("layer", "cut")
-        }
-        if not costs["layer"]:
+        leaving = [model for model in self.event.models if model.exit == "layer" and model.key in keys]
+        if not leaving or rule not in (None, *(model.rule for model in leaving)):
             return None
-        first = {int(model.at or 0): float(np.mean(model.texts)) for model in own if model.exit == "first"}
+        key, own_rule = leaving[0].key, leaving[0].rule
+        own = [model for model in self.event.models if model.key == key]
+
+        def by_layer(kind: ExitKind) -> dict[int, TimedModel]:
+            return {int(model.at or 0): model for model in own if (model.exit, model.rule) == (kind, rule or own_rule)}
+
+        cut = np.array([np.mean(model.texts) for model in own if model.exit == "cut"])
         checks = tuple(model for model in own if model.exit == "setting")
-        return LayerCosts(np.array(costs["layer"]), first, np.array(costs["cut"]), checks)
+        return LayerCosts(by_layer("layer"), by_layer("first"), cut, checks)
 
     @cached_property
     def _own(self) -> dict[tuple[str, int], TimedModel]:

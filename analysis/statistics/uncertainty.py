@@ -98,12 +98,25 @@ def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> ConfidenceI
 
     The arguments and the estimate of the variance are those of `welch_test`.
     """
-    over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
-    of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
-    test = paired_test(float(np.mean(scores)), [of_examples, _variance_over_seeds(scores)])
+    test = mean_test(resampled, scores)
     if test.standard_error == 0:  # without any spread, the interval is the score itself
         return ConfidenceInterval(test.difference, test.difference)
     return ConfidenceInterval(test.low, test.high)
+
+
+def mean_test(resampled: np.ndarray, scores: Sequence[float]) -> PairedTest:
+    """Test whether a mean over seeds is 0: of gains, or of the differences between two exit rules on the same models.
+
+    The arguments and the estimate of the variance are those of `welch_test`.
+    """
+    return paired_test(float(np.mean(scores)), mean_variances(resampled, scores))
+
+
+def mean_variances(resampled: np.ndarray, scores: Sequence[float]) -> list[Variance]:
+    """Estimate the variances of a mean over seeds: over examples, and over seeds. See `welch_test`."""
+    over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
+    of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
+    return [of_examples, _variance_over_seeds(scores)]
 
 
 def at_level(test: PairedTest, level: float) -> PairedTest:

@@ -147,9 +147,14 @@ def test_note_explains_heads_that_take_as_long_as_a_layer(tmp_path):
     assert "the heads of palbert on rte take 100 % of the encoder's time; its Λ reads the weights" in note
 
 
+def timed_layer(layer: int, *texts: float, rule: str = "threshold") -> TimedModel:
+    numbers = {"batch_size": 1, "mean_layers": layer, "texts": texts, "rounds": (float(np.mean(texts)),) * 3}
+    return TimedModel(key="k", exit="layer", rule=rule, at=layer, **numbers)
+
+
 def test_times_of_settings_follow_from_layers_and_exits():
-    deciding, cut = np.arange(1.0, 7.0), np.arange(0.5, 3.5, 0.5)
-    costs = LayerCosts(deciding, {3: 2.0}, cut, ())
+    deciding, cut = {layer: timed_layer(layer, float(layer)) for layer in range(1, 7)}, np.arange(0.5, 3.5, 0.5)
+    costs = LayerCosts(deciding, {3: timed_layer(3, 2.0)}, cut, ())
     layers = np.array([1, 1, 6, 6])
     assert costs.compute(Threshold(0.5), layers) == 3.5
     assert costs.compute(Patience(2, None), np.array([3, 4])) == 2.5  # the first decision is after layer 3
@@ -158,6 +163,45 @@ def test_times_of_settings_follow_from_layers_and_exits():
     costs = LayerCosts(deciding, {}, cut, (check, replace(check, texts=(7.0, 7.0))))
     assert find_error(costs, [Threshold(0.5)]) == 0.5
     assert find_error(costs, [Threshold(0.6)]) is None
+
+
+def test_ratio_computed_from_layers_is_of_mean_times_on_the_same_texts():
+    """Half of the texts leave under patience 2, which decides first at layer 3 and so takes 2 instead of 3 ms there."""
+    layers = {layer: timed_layer(layer, 0.5 * layer, 1.5 * layer, rule="patience") for layer in range(1, 7)}
+    costs = LayerCosts(layers, {3: timed_layer(3, 1.0, 3.0, rule="patience")}, np.array([]), ())
+    exit_layers = [np.array([[2, 4, 2, 4]]), np.array([[2, 6, 2, 6]])]
+    plain = Times([0, 1], np.array([[4.0, 12.0], [4.0, 12.0]]), np.full((2, 3), 8.0))
+    shares = {Patience(1, None): 0.5, Patience(2, None): 0.5}
+    test = costs.compare(shares, exit_layers, plain)
+    assert test.difference == pytest.approx(np.log([(3 - 0.5) / 8, (4 - 0.5) / 8]).mean())
+    assert test.low < test.difference < test.high
+
+
+@pytest.mark.parametrize("part", ["seeds", "texts", "rounds", "plain"])
+def test_each_part_widens_interval_of_computed_ratio(part):
+    def width(*, varied: bool) -> float:
+        times = (1.0, 1.0 + 0.2 * (varied and part == "texts"))
+        layers = {layer: timed_layer(layer, *(layer * time for time in times)) for layer in range(1, 7)}
+        if varied and part == "rounds":
+            layers = {layer: replace(own, rounds=(0.9 * layer, layer, 1.1 * layer)) for layer, own in layers.items()}
+        exit_layers = [np.tile([2, 4], (1, 500)), np.tile([2 + (varied and part == "seeds"), 4], (1, 500))]
+        plain = np.full((2, 2), 6.0) * np.array([[1.0], [1.05 if varied and part == "plain" else 1.0]])
+        test = LayerCosts(layers, {}, np.array([]), ()).compare(
+            {Threshold(0.5): 1.0}, exit_layers, Times([0, 1], plain, np.full((2, 3), 6.0))
+        )
+        return test.standard_error
+
+    assert width(varied=True) > 1.05 * width(varied=False)
+
+
+def test_layers_are_read_by_exit_rule(tmp_path):
+    evidence = evidence_of(study_of(tmp_path / "s", "albert", "palbert"))
+    (made,), cell = evidence.measurements, evidence.cells_by_place["palbert", "rte"]
+    own, sure = made.read_layer_costs(cell), made.read_layer_costs(cell, "max_probability")
+    assert own.deciding == pytest.approx(np.arange(1, 13) * 13 / 12)
+    assert sure.deciding == pytest.approx(0.9 * own.deciding)
+    assert own.num_texts == made.read(cell, 1).in_detail.texts.shape[1]
+    assert made.read_layer_costs(cell, "entropy") is None
 
 
 def test_frame_has_a_row_for_each_round(tmp_path):

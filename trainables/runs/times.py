@@ -10,9 +10,11 @@ from trainables.configuration import AtLeastOne, NotNegative
 from trainables.configuration.schema import Typed
 
 # `own`: the exit setting of the trial. `setting`: a swept setting. `layer`: all examples leave after one layer, and the
-# exit rule decides at every layer. `first`: the same, but at this layer for the first time, as PABEE with a long
-# patience. `cut`: all examples leave after one layer, without any decision.
+# exit rule decides at every layer; it is the model's own rule or greatest probability. `first`: the same with the own
+# rule, but at this layer for the first time, as PABEE with a long patience. `cut`: all examples leave after one layer,
+# without any decision.
 ExitKind = Literal["own", "setting", "layer", "first", "cut"]
+DETAIL_EVERY = 5  # of the single texts, this fraction times single layers, fixed cuts and further exit settings
 
 
 class TimedModel(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):

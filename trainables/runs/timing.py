@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from trainables.data.examples import Examples
-from trainables.models.answer_rules import FixedLayer
+from trainables.models.answer_rules import FixedLayer, MaxProbability
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, LastLayer, Step, apply_exit, read_setting
 from trainables.runs.evaluation import evaluating, full_depth_outputs
 from trainables.runs.flops import count_flops
-from trainables.runs.times import ExitKind, LayerTime, TimedModel
+from trainables.runs.times import DETAIL_EVERY, ExitKind, LayerTime, TimedModel
 
 BLOCKS = 10  # of a round; each has texts of all lengths
 BATCHES = {1: 200, 32: 20}  # batch size -> number of batches in a round; other sizes have `OTHER_BATCHES`
@@ -36,7 +36,6 @@ OTHER_BATCHES = 20
 FEWEST_BLOCKS = 2
 FEWEST_ROUNDS, MOST_ROUNDS = 3, 50
 PRECISION = 0.005  # half width of a ratio's interval over rounds at which the measurement ends
-DETAIL_EVERY = 5  # of the single texts, this fraction times single layers, fixed cuts and further exit settings
 CHECKED_SETTINGS = 5  # swept exit settings that are timed, to check times computed from those of single layers
 ENCODER_PARTS = ("layer", "attend", "feed_forward", "first_after", "first_of_last", "read")  # methods of the encoder
 HEAD_PARTS = ("exit_heads", "pooled", "classified", "exit_logits")  # methods of the model
@@ -340,11 +339,13 @@ def _list_details(contestant: Contestant) -> list[_Way]:
     eager, layers = rules[0], range(1, num_layers + 1)
     late = {rule.earliest(num_layers): rule for rule in swept if rule.earliest(num_layers) > eager.earliest(num_layers)}
     cuts = [*map(FixedLayer, layers[:-1]), LastLayer()]
+    others = [] if model.num_labels == 1 or isinstance(eager, MaxProbability) else [MaxProbability(0.5)]
     return [
         *(_Way(contestant, leave_at(eager, layer), "layer", at=layer) for layer in layers),
         *(_Way(contestant, leave_at(rule, layer), "first", at=layer) for layer, rule in late.items()),
         *(_Way(contestant, cut, "cut", at=layer) for cut, layer in zip(cuts, layers, strict=True)),
         *(_Way(contestant, rule, "setting", at=read_setting(rule)) for rule in rules),
+        *(_Way(contestant, leave_at(other, layer), "layer", at=layer) for other in others for layer in layers),
     ]
 
 

@@ -11,6 +11,7 @@ from helpers.trials import spec_of
 
 from trainables.models.exit_rules import LastLayer, Patience, Threshold
 from trainables.runs import timing
+from trainables.runs.times import DETAIL_EVERY
 from trainables.runs.timing import (
     Contestant,
     ProcessorTimes,
@@ -65,7 +66,11 @@ def test_details_are_of_the_first_model_of_an_arm_with_exits(contestants, small)
     details = [model for model in timed if model.exit != "own"]
     assert {model.key for model in details} == {"pabee-1"}
     found = {kind: [model.at for model in details if model.exit == kind] for kind in ("layer", "first", "cut")}
-    assert found == {"layer": [1, 2, 3, 4], "first": [3, 4], "cut": [1, 2, 3, 4]}
+    assert found == {"layer": [1, 2, 3, 4] * 2, "first": [3, 4], "cut": [1, 2, 3, 4]}
+    rules = [model.rule for model in details if model.exit == "layer"]
+    assert rules == ["patience"] * 4 + ["max_probability"] * 4
+    texts = {model.key: len(model.texts) for model in timed if model.exit == "own"}
+    assert {len(model.texts) for model in details} == {len(range(0, texts["pabee-1"], DETAIL_EVERY))}
     assert [model.mean_layers for model in details if model.exit == "cut"] == [1, 2, 3, 4]
     checks = [model for model in details if model.exit == "setting"]
     assert all(len(model.exit_layers) == len(model.texts) for model in checks) and len(checks) >= 2
