@@ -31,6 +31,8 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     curves        two methods alike over layers, one with 2 exit settings, one with 30: how often their curves differ
     gains         exits by the toss of a coin, and exits that know hard examples: coverage of the gain's interval,
                   and how often blind exits are called better than a coin
+    rules         greatest probability against other exits of the same models, with no more layers: coverage of the
+                  interval of the difference, and how often one is called better if none is
     safe          exits that are shown to lose few right answers: how often they lose more on new examples, if the model
                   or the rule was chosen on the same rows
     times         coverage of the interval of a ratio of two methods' times, and how often two methods that take equally
@@ -50,6 +52,7 @@ import numpy as np
 from scipy import special, stats
 
 from analysis.statistics import uncertainty
+from analysis.statistics.budgets import compare_at_equal_layers, evaluate_on_halves
 from analysis.statistics.comparisons import (
     POWER,
     Comparison,
@@ -70,6 +73,7 @@ from benchmarks.results_file import write_results
 from benchmarks.simulated_times import ratios_of_times
 from study.launching.options import COMPARING_METHODS
 from trainables.data.tasks import TASKS as GLUE
+from trainables.models.answer_rules import SWEPT_PROBABILITIES, MaxProbability
 from trainables.models.safe_exits import CONFIDENCE, find_safe_setting
 
 SEEDS = 5
@@ -783,6 +787,38 @@ def gains_of_exits(divisor: int) -> Iterator[Rate]:
         yield Rate(name, claimed / studies, studies, "for comparison", None)
 
 
+def rules_at_equal_layers(divisor: int) -> Iterator[Rate]:
+    """Differences between exit rules on new dev examples with new seeds, beside what such studies find on average."""
+    rng, repeats = np.random.default_rng(37), 400 // divisor
+    sure = [MaxProbability(probability) for probability in SWEPT_PROBABILITIES]
+    for height, name in ((0.0, "layers that answer equally well"), (0.04, "better layers above")):
+        tests = []
+        for _ in range(repeats):
+            labels, ease = rng.integers(2, size=EXAMPLES), rng.uniform(0.5, 0.85, EXAMPLES)
+            models = [unsure_model(height, labels, ease, rng) for _ in range(SEEDS)]
+            compared = compare_at_equal_layers(evaluate_on_halves(models, [None, *sure]), sure, None)
+            assert compared is not None
+            tests.append(uncertainty.mean_test(compared.difference.resampled, compared.difference.scores))
+        expected = float(np.mean([test.difference for test in tests])) if height else 0.0
+        covered = float(np.mean([test.low <= expected <= test.high for test in tests]))
+        yield Rate(f"{name}: difference covered", covered, repeats, "at least", uncertainty.LEVEL)
+        if not height:
+            differ = float(np.mean([test.p_value < uncertainty.ALPHA for test in tests]))
+            yield Rate(f"{name}: called different", differ, repeats, "at most", uncertainty.ALPHA)
+
+
+def unsure_model(height: float, labels: np.ndarray, ease: np.ndarray, rng: np.random.Generator) -> Predictions:
+    """A model whose examples exit at layer 2 or 4 by a toss, but which is surer of easy examples.
+
+    Each layer adds so much to the chance of a right answer on a hard example.
+    """
+    n, is_hard = len(labels), ease < np.median(ease)
+    chances = ease + rng.normal(0, SEED_DEVIATION) + height * np.arange(-2, 4)[:, None] * is_hard  # (layers, n)
+    layer_answers = np.where(rng.random(chances.shape) < chances, labels, 1 - labels)
+    logits = np.eye(2)[layer_answers] * (rng.uniform(0, 3, chances.shape) + 2 * ~is_hard)[..., None]
+    return made_predictions("rte", labels, logits, np.where(rng.random(n) < 0.5, 2, 4))
+
+
 def exiting_model(
     kind: Exiting, labels: np.ndarray, ease: np.ndarray, shift: float, rng: np.random.Generator
 ) -> Predictions:
@@ -792,7 +828,12 @@ def exiting_model(
     layer_answers = np.where(rng.random(n) < chances, labels, 1 - labels)
     is_late = is_hard if kind.knows_hard else rng.random(n) < 0.5
     exit_layers = np.where(is_late, kind.layers[1], kind.layers[0])
-    logits = np.eye(2)[layer_answers]
+    return made_predictions(kind.task, labels, np.eye(2)[layer_answers], exit_layers)
+
+
+def made_predictions(task: str, labels: np.ndarray, logits: np.ndarray, exit_layers: np.ndarray) -> Predictions:
+    """A model with these logits of all layers, (layers, n, labels), whose examples exit at these layers, (n,)."""
+    n = len(labels)
     nothing = {f"sweep_{name}": np.array([]) for name in ("setting", "score", "mean_layers")}
     names = {f"sweep_{name}": np.array([], dtype=np.str_) for name in ("rule", "field", "rule_fields")}
     arrays = {
@@ -803,7 +844,7 @@ def exiting_model(
         "exit_layers": exit_layers[None],
         "layer_logits": logits,
     }
-    return predictions_from(GLUE[kind.task], arrays | nothing | names)
+    return predictions_from(GLUE[task], arrays | nothing | names)
 
 
 def best_of_epochs(
@@ -910,6 +951,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "constant": as_good_as_a_constant,
     "curves": curves_of_exits,
     "gains": gains_of_exits,
+    "rules": rules_at_equal_layers,
     "safe": safe_exits,
     "times": ratios_of_times,
 }

@@ -21,10 +21,10 @@ from analysis.statistics.exit_settings import (
     list_all_settings,
     list_own_settings,
 )
-from analysis.statistics.samples import weighted_scores
+from analysis.statistics.samples import Scored, resample, subtract, weighted_scores
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
-from trainables.models.exit_rules import ExitRule
+from trainables.models.exit_rules import ExitRule, describe_rule
 from trainables.models.fronts import ROUNDING
 
 MOST_LOST = 0.01  # of the plain model's score, by the cheapest setting that keeps it: 1 point
@@ -37,9 +37,14 @@ class Chosen:
     Each halving of dev answers all examples, and counts as a draw of a random exit.
     """
 
-    names: tuple[str, ...]  # of the chosen settings; most halves chose the first one
+    shares: Mapping[ExitRule | None, float]  # chosen setting -> share of the halves that chose it, the greatest first
     answers: list[Answers]  # of every seed's model, on all examples
     exit_layers: list[np.ndarray]  # of every seed's model, (draws, n), from 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The chosen settings; most halves chose the first one."""
+        return tuple("own" if rule is None else describe_rule(rule) for rule in self.shares)
 
     @property
     def mean_layers(self) -> list[float]:
@@ -88,8 +93,8 @@ class SettingsOnHalves:
         arrays = (self.scores, self.mean_layers, self.whole_scores, self.whole_layers)
         return SettingsOnHalves(self.stored, rules, *(own[places] for own in arrays))
 
-    def best_within(self, most_layers: float) -> Chosen | None:
-        """Choose the setting that scores best with at most `most_layers` mean layers.
+    def best_within(self, most_layers: float | np.ndarray) -> Chosen | None:
+        """Choose the setting that scores best with at most `most_layers` mean layers, on each half (halvings, 2).
 
         A half on which no setting fits chooses the one with the fewest layers. Return None if most halves do so.
         """
@@ -117,19 +122,15 @@ class SettingsOnHalves:
         if can_choose.mean() <= 0.5:  # also if the halves are divided
             return None
         places = np.where(can_choose, np.where(fits, values, -np.inf).argmax(axis=0), otherwise.argmax(axis=0))
-        numbers = Counter(places.ravel().tolist())
-        applied = {place: apply_setting(self.rules[place], self.stored) for place, _ in numbers.most_common()}
+        numbers = dict(Counter(places.ravel().tolist()).most_common())
+        applied = {place: apply_setting(self.rules[place], self.stored) for place in numbers}
         measured = halvings(self.stored[0].split)[:, ::-1]
         seeds = range(len(self.stored))
         return Chosen(
-            names=tuple(own.name for own in applied.values()),
+            shares={self.rules[place]: number / places.size for place, number in numbers.items()},
             answers=[
-                Answers(
-                    one.task,
-                    one.ids,
-                    one.split,
-                    one.labels,
-                    _join({place: own.answers[seed] for place, own in applied.items()}, places, measured),
+                _replace_answers(
+                    one, _join({place: own.answers[seed] for place, own in applied.items()}, places, measured)
                 )
                 for seed, one in zip(seeds, self.stored, strict=True)
             ],
@@ -138,6 +139,51 @@ class SettingsOnHalves:
                 for seed in seeds
             ],
         )
+
+
+@dataclass(frozen=True)
+class RulesCompared:
+    """The best setting of one exit rule, and its difference from another on the same models at no more mean layers."""
+
+    chosen: Chosen
+    difference: Scored  # the chosen setting's score minus the other's, of every seed's model
+    other_layers: list[float]  # mean layers of every seed's model under the other rule
+
+
+def compare_at_equal_layers(
+    settings: SettingsOnHalves, rules: Sequence[ExitRule | None], other: ExitRule | None
+) -> RulesCompared | None:
+    """Subtract the score of `other` from that of the best of `rules` on the same models.
+
+    One half of dev chooses the setting with the best score at no more mean layers than `other` runs on this half. The
+    other half measures both.
+
+    Args:
+        settings: have `rules` and `other`.
+
+    Returns:
+        None if on most halves every setting of `rules` runs more layers.
+    """
+    chosen = settings.only(rules).best_within(settings.only([other]).mean_layers[0])
+    if chosen is None:
+        return None
+    stored = settings.stored
+    applied = apply_setting(other, stored)
+    task = stored[0].task.name
+    samples = resample(
+        {
+            ("chosen", task): chosen.answers,
+            ("other", task): [_replace_answers(*pair) for pair in zip(stored, applied.answers, strict=True)],
+        }
+    )
+    return RulesCompared(
+        chosen, subtract(samples["chosen", task], samples["other", task]), other_layers=applied.mean_layers
+    )
+
+
+def _replace_answers(model: Answers, answers: np.ndarray) -> Answers:
+    """Give other answers (draws, n) to the examples of a model."""
+    return Answers(model.task, model.ids, model.split, model.labels, answers)
 
 
 def evaluate_cell(cell: Cell) -> SettingsOnHalves | None:
@@ -170,7 +216,7 @@ def read_saving(settings: SettingsOnHalves, plain: Cell | None) -> Saving:
     others = read_cell_predictions(plain.with_dropped) if plain else []
     is_plain = {one.examples for one in others} == {stored[0].examples}
     reference = others if is_plain else stored
-    least_scores = _last_layer_on_halves(reference) - MOST_LOST
+    least_scores = find_least_scores(reference)
     return Saving(
         reference=f"{plain.arm.method if plain and is_plain else 'the same models'} with all layers",
         reference_score=float(np.mean([one.score_answers(one.layer_answers[-1]) for one in reference])),
@@ -183,10 +229,10 @@ def _summarise(chosen: Chosen | None) -> Kept | None:
     return None if chosen is None else Kept(chosen.names, chosen.mean_layers, chosen.scores)
 
 
-def _last_layer_on_halves(stored: Sequence[Predictions]) -> np.ndarray:
-    """Compute the mean score of the last layer over the seeds, on halves of dev, (halvings, 2)."""
-    parts = halvings(stored[0].split)
-    return _score_on_halves(stored[0], np.stack([one.layer_answers[-1] for one in stored]), parts)
+def find_least_scores(plain: Sequence[Predictions]) -> np.ndarray:
+    """Compute the least score that keeps the mean score of plain models' last layer, on halves of dev (halvings, 2)."""
+    parts = halvings(plain[0].split)
+    return _score_on_halves(plain[0], np.stack([one.layer_answers[-1] for one in plain]), parts) - MOST_LOST
 
 
 def evaluate_on_halves(stored: Sequence[Predictions], rules: Sequence[ExitRule | None]) -> SettingsOnHalves:

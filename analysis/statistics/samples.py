@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.statistics import uncertainty
+from analysis.statistics.exit_settings import DIGITS
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import TOLERANCE
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions, read_predictions
@@ -38,6 +39,15 @@ class Scored:
     scores: list[float]  # in [-1, 1]
     resampled: np.ndarray  # (resamples, scores) on bootstrap resamples of the examples, which all methods share
     examples: str  # digest of the examples; empty if the predictions are not stored
+
+
+def subtract(own: Scored, other: Scored) -> Scored:
+    """Subtract the scores of each model under another exit rule from its own, on all examples and on each resample.
+
+    Differences that are only rounding errors become 0, because a test would take them for a small but sure difference.
+    """
+    scores = np.subtract(own.scores, other.scores).round(DIGITS)
+    return Scored(scores.tolist(), (own.resampled - other.resampled).round(DIGITS), own.examples)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,17 @@ from analysis.layouts.evidence import gather
 from analysis.layouts.exit_tables import exits_table
 from analysis.layouts.rendering import render
 from analysis.statistics import exit_settings
-from analysis.statistics.budgets import MOST_LOST, evaluate_cell, evaluate_on_halves, read_saving
+from analysis.statistics.budgets import (
+    MOST_LOST,
+    compare_at_equal_layers,
+    evaluate_cell,
+    evaluate_on_halves,
+    read_saving,
+)
 from analysis.statistics.exit_settings import HALVINGS, apply_setting, halvings, list_all_settings, list_own_settings
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions
-from trainables.models.answer_rules import FixedLayer, list_rules
+from trainables.models.answer_rules import SWEPT_PROBABILITIES, FixedLayer, MaxProbability, list_rules
 from trainables.models.exit_rules import Threshold, apply_exit, describe_rule
 
 KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu"
@@ -74,6 +80,52 @@ def test_budget_hardly_depends_on_halves(kept, task, monkeypatch):
         monkeypatch.setattr(exit_settings, "FIRST_SEED", first)
         scores.append(np.mean(evaluate_on_halves(stored, list_own_settings(stored)).best_within(4).scores))
     assert 100 * (max(scores) - min(scores)) < 0.1
+
+
+def test_greatest_probability_is_compared_at_layers_of_own_exits(kept):
+    """A plain writing for PABEE on SST-2: the threshold is chosen on one half, both rules are measured on the other."""
+    stored = read_cell_predictions(kept["sst2"]["pabee", "sst2"])
+    own_layers, labels = np.array([one.exit_layers[0] for one in stored]), stored[0].labels
+    own_right = np.array([one.answers[0] for one in stored]) == labels
+    thresholds = {}
+    for threshold in SWEPT_PROBABILITIES:
+        layers, right = np.full_like(own_layers, 6), np.zeros_like(own_right)
+        for model, one in enumerate(stored):
+            powers = np.exp(one.outputs.logits.astype(float))
+            greatest = (powers / powers.sum(axis=2, keepdims=True)).max(axis=2)
+            for example in range(len(labels)):
+                sure = np.flatnonzero(greatest[:-1, example].round(9) > threshold)
+                layers[model, example] = sure[0] + 1 if len(sure) else 6
+            right[model] = one.layer_answers[layers[model] - 1, np.arange(len(labels))] == labels
+        thresholds[threshold] = layers, right
+    differences, run = [], []
+    for one, two in halvings(stored[0].split):
+        for choosing, measuring in ((one, two), (two, one)):
+            most = own_layers[:, choosing].mean() + 1e-9
+            allowed = [own for own in thresholds.values() if own[0][:, choosing].mean() <= most]
+            layers, right = max(allowed, key=lambda own: own[1][:, choosing].sum())
+            differences.append((right[:, measuring].astype(int) - own_right[:, measuring]).sum(axis=1))
+            run.append(layers[:, measuring].sum(axis=1))
+    rules = [MaxProbability(threshold) for threshold in SWEPT_PROBABILITIES]
+    found = compare_at_equal_layers(evaluate_on_halves(stored, [None, *rules]), rules, None)
+    size = HALVINGS * len(labels)
+    assert found.difference.scores == pytest.approx(np.sum(differences, axis=0) / size)
+    assert found.chosen.mean_layers == pytest.approx(np.sum(run, axis=0) / size)
+    assert found.other_layers == pytest.approx(own_layers.mean(axis=1).tolist())
+    assert sum(found.chosen.shares.values()) == pytest.approx(1)
+
+
+def test_rule_does_not_differ_from_itself(kept):
+    """The mean over 100 halvings differs from the score itself by a rounding error, which is no difference."""
+    stored, cut = read_cell_predictions(kept["sst2"]["pabee", "sst2"]), FixedLayer(4)
+    found = compare_at_equal_layers(evaluate_on_halves(stored, [cut]), [cut], cut)
+    assert found.difference.scores == [0.0] * 10 and not found.difference.resampled.any()
+
+
+def test_rule_that_needs_more_layers_is_not_compared(kept):
+    stored = read_cell_predictions(kept["sst2"]["pabee", "sst2"])
+    rules = [FixedLayer(5), FixedLayer(6)]
+    assert compare_at_equal_layers(evaluate_on_halves(stored, [FixedLayer(4), *rules]), rules, FixedLayer(4)) is None
 
 
 def test_no_setting_within_a_budget_is_no_score(kept):

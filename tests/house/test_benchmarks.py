@@ -78,10 +78,12 @@ LONG_SIMULATIONS = [
         "safe",
         "differences",
         "repeats",
+        "rules",
         "chosen",
         "verdict",
         "verdict-on-dev",
         "searched",
+        "times",
     )
 ]
 
