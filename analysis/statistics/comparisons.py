@@ -32,7 +32,7 @@ LAST_EPOCH = "the last epoch"
 _ERRORS, _HALVINGS = 100, 30  # of the search for a detectable difference: estimates of the standard error, and steps
 _NORMAL_FROM = 1e4  # degrees of freedom; far above this, scipy's noncentral t is inaccurate
 
-Family = Literal["baseline", "others", "means"]  # "means": over tasks, with the baseline
+Family = Literal["baseline", "others", "means", "claims"]  # "means": over tasks, with the baseline
 Pair = tuple[str, str, str]  # row, other row, task
 
 
@@ -97,7 +97,7 @@ def compare(
             if own.examples == its.examples != "" and are_comparable(row, other, task):
                 tests[row, other, task] = uncertainty.welch_test(own.resampled, its.resampled, own.scores, its.scores)
     few = {place for place, sample in samples.items() if len(sample.scores) < FEWEST_TO_DETECT}
-    compared = [one for family, tests in families.items() for one in _family(family, tests, num_analyses)]
+    compared = [one for family, tests in families.items() for one in adjust(family, tests, num_analyses)]
     return [
         replace(one, detectable_difference=None) if few & {(one.row, one.task), (one.other, one.task)} else one
         for one in compared
@@ -123,7 +123,7 @@ def find_baseline_method(rows: list[Row]) -> str | None:
     return named.pop() if len(named) == 1 else None
 
 
-def _family(family: Family, tests: Mapping[Pair, PairedTest], num_analyses: int) -> list[Comparison]:
+def adjust(family: Family, tests: Mapping[Pair, PairedTest], num_analyses: int) -> list[Comparison]:
     """Adjust the p-values and intervals of one family of tests for `num_analyses`; see `compare`.
 
     P-values are also adjusted for the number of tests, and so are the intervals of the family "means".
@@ -197,7 +197,7 @@ def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
     known = {row for row, own in by_row.items() if all(one.detectable_difference is not None for one in own)}
     return {
         one.row: one if one.row in known else replace(one, detectable_difference=None)
-        for one in _family("means", tests, num_analyses)
+        for one in adjust("means", tests, num_analyses)
     }
 
 

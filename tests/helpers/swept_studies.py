@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,8 @@ from trainables.models.exit_rules import (
 )
 from trainables.runs.evaluation import as_stored
 
+Change = Callable[[str, np.ndarray, LayerOutputs], LayerOutputs]  # of a method's model, for these labels
+
 LAYERS = 12
 SKILLS = {"albert": 0.86, "palbert": 0.85, "pabee": 0.83, "pondernet": 0.81}  # chance of a right answer, all layers
 CONFIGS: dict[str, Configuration] = {
@@ -50,9 +53,10 @@ def swept_study(
     searches: int = 12,
     examples: int = 200,
     data: str = "hub",
+    change: Change = lambda method, labels, outputs: outputs,
 ) -> Path:
     """A whole study folder of albert, palbert, pabee or pondernet; `better_by` is added to every chance of a right
-    answer. More layers answer better, and a higher prior λ searches worse."""
+    answer. More layers answer better, and a higher prior λ searches worse. `change` replaces a model's outputs."""
     plan = plan_of(methods, tasks, data=data)
     write_plan_of(folder, plan)
     journal = MadeJournal(folder)
@@ -62,7 +66,7 @@ def swept_study(
             best = max(searched, key=lambda row: (row.status == "completed", row.selection_score or 0))
             confirmed = []
             for seed in SEEDS:
-                arrays = _arrays(method, task, seed, better_by, examples)
+                arrays = _arrays(method, task, seed, better_by, examples, change)
                 row = record(method, task, 0.0, seed=seed, config=best.config, protocol_hash=plan.protocol_hash)
                 store_predictions(folder, row.key, arrays)
                 own = {"trial": seed - 42, "predictions_digest": compute_predictions_digest(folder, row.key)}
@@ -75,7 +79,9 @@ def swept_study(
     return folder
 
 
-def _arrays(method: str, task: str, seed: int, better_by: float, examples: int) -> dict[str, np.ndarray]:
+def _arrays(
+    method: str, task: str, seed: int, better_by: float, examples: int, change: Change
+) -> dict[str, np.ndarray]:
     """A predictions file as `write_predictions` makes it."""
     number = list(TASKS).index(task)
     shared = np.random.default_rng(number)
@@ -83,6 +89,7 @@ def _arrays(method: str, task: str, seed: int, better_by: float, examples: int) 
     classes = shared.integers(num_labels, size=examples)
     labels = shared.uniform(0, 5, examples) if TASKS[task].is_regression else classes
     outputs = _outputs(method, task, labels, np.random.default_rng([seed, len(method), number]), better_by)
+    outputs = change(method, labels, outputs)
     splits = np.array([TASKS[task].dev_splits[i % len(TASKS[task].dev_splits)] for i in range(examples)])
     own = _own_rule(method, task)
     generator = torch.Generator().manual_seed(seed)

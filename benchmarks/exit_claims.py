@@ -1,0 +1,356 @@
+"""The claims about early exits that plans register before their first trial, with their tests and verdicts.
+
+    python -m benchmarks.exit_claims runs/NAME ...    # studies of one protocol that have ended
+
+All claims are about the final runs of the configurations that the searches chose, on dev. Scores are means over the
+seeds, in points; intervals are 95 % intervals over seeds and dev examples. Each family of claims is corrected by Holm's
+method over all its methods and tasks.
+
+    gain      a method's own exits, at the setting that the search chose, minus the best coin toss between two fixed
+              layers of the same models, for equal mean layers
+    rule      greatest probability minus a method's own exits on the same models: one half of dev chooses the threshold
+              that scores best with no more mean layers than the own exits run on that half, the other half measures
+              both, and the numbers are means over 100 random halvings
+    pair      PALBERT minus PonderNet, each under its own exits as selected
+    budget    PABEE minus PALBERT, each under the own setting that scores best within 3 mean layers, chosen on one half
+              of dev and measured on the other
+    time      the setting with the fewest layers that keeps ALBERT's score but for one point, chosen on one half of dev
+              and measured on the other: its score minus ALBERT's, and its time per text relative to ALBERT's, computed
+              from the times of single layers that `study.time` measured. The test is about the time.
+
+A claim says "not learned" if one of its methods is not shown to score above a constant answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from analysis.layouts.comparison_notes import format_detectable
+from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.rendering import markdown_grid
+from analysis.layouts.table import DIFFERENCE, ESTIMATE, TENTHS, text_table
+from analysis.layouts.time_tables import format_ratio
+from analysis.statistics.budgets import (
+    MOST_LOST,
+    Chosen,
+    SettingsOnHalves,
+    compare_at_equal_layers,
+    evaluate_on_halves,
+    find_least_scores,
+)
+from analysis.statistics.comparisons import Comparison, adjust
+from analysis.statistics.exit_settings import list_all_settings, list_own_settings
+from analysis.statistics.gains import LEAST_SHOWN
+from analysis.statistics.samples import PLAIN_METHOD, Place, Scored, resample
+from analysis.statistics.times import Ratio, as_ratio
+from analysis.statistics.uncertainty import PairedTest, mean_test, welch_test
+from analysis.studies.cells import Cell
+from analysis.studies.load import Study, load_study
+from analysis.studies.stored_predictions import read_cell_predictions
+from study.terminal.command_line import Parser, guarded
+from trainables.configuration.schema import Typed
+from trainables.data.tasks import TASKS
+from trainables.models.answer_rules import MaxProbability
+from trainables.models.exit_rules import ExitRule
+
+Family = Literal["gain", "rule", "pair", "budget", "time"]
+BUDGET = 3  # mean layers
+OWN, SURE = "own exits", "greatest probability"
+TITLES: Mapping[Family, str] = {
+    "gain": "Own exits minus the best coin toss between two fixed layers",
+    "rule": "Greatest probability minus own exits, on the same models with no more layers",
+    "pair": "PALBERT minus PonderNet, own exits as selected",
+    "budget": f"PABEE minus PALBERT, own exits within {BUDGET} layers",
+    "time": "The fewest layers within one point of ALBERT",
+}
+NOT_LEARNED, NOT_SHOWN, NOT_TESTED, NOT_TIMED = "not learned", "not shown", "not tested", "not timed"
+NO_SETTING = "no setting"  # fits on most halves of dev
+MISSING = "-"
+T = TypeVar("T")
+ABOVE, BELOW = "above 0", "below 0"
+KEPT, KEPT_ON_AVERAGE, LOST, SLOWER = (
+    "faster, score kept",
+    "faster, score kept on average",
+    "faster, score not kept",
+    "slower",
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A registered claim on one task: its numbers, the test that decides it, and its verdict."""
+
+    family: Family
+    rows: tuple[str, ...]  # methods that the claim is about
+    task: str
+    way: str = ""  # exits that the claim is about, if a family has several for a method
+    layers: tuple[float, ...] = ()  # mean layers of both sides of the difference; of one if the other is given
+    setting: str = ""  # exit setting that most halves of dev chose
+    difference: float | None = None  # between mean scores
+    test: PairedTest | None = None  # of the difference; None with a single seed
+    time_test: PairedTest | None = None  # of the logarithm of the time relative to ALBERT's
+    adjusted_p_value: float | None = None
+    verdict: str = ""
+
+    @property
+    def subject(self) -> str:
+        """The methods, and the exits if a family has several for a method."""
+        return ", ".join(filter(None, [" - ".join(self.rows), self.way]))
+
+    @property
+    def deciding_test(self) -> PairedTest | None:
+        """The test whose p-value decides the verdict."""
+        return self.time_test if self.family == "time" else self.test
+
+    @property
+    def time(self) -> Ratio | None:
+        """Time per text relative to ALBERT's, with its interval."""
+        return None if self.time_test is None else as_ratio(self.time_test)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded("benchmarks.exit_claims", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = Parser(Typed, "benchmarks.exit_claims", (__doc__ or "").split("\n\n")[0])
+    parser.add_argument("studies", nargs="+", type=Path, metavar="runs/NAME", help="studies of one protocol")
+    studies = [load_study(folder) for folder in parser.parse_args(argv).studies]
+    for study in studies:
+        if not has_ended(study):
+            raise ValueError(f"{study.folder} has not ended; claims are tested once, on all trials of the plan")
+    print(format_claims(make_claims(gather(studies))))
+    return 0
+
+
+def has_ended(study: Study) -> bool:
+    """Check whether the study's last launch ended with every trial of its plan."""
+    launch = study.facts.last_launch
+    return launch is not None and launch.ended is not None and launch.ended.status == "complete"
+
+
+def make_claims(evidence: Evidence) -> list[Claim]:
+    """Test all claims, by family and task."""
+    settings = {place: found for place in evidence.with_exits if (found := _evaluate(evidence, place)) is not None}
+    families = (
+        _claim_gains(evidence),
+        _claim_rules(settings),
+        _claim_pairs(evidence),
+        _claim_budgets(settings),
+        _claim_times(evidence, settings),
+    )
+    return [claim for family in families for claim in _judge(evidence, [*family])]
+
+
+def _evaluate(evidence: Evidence, place: Place) -> SettingsOnHalves | None:
+    """Evaluate own exits and greatest probability on a cell's models; None without predictions of the same examples."""
+    stored = read_cell_predictions(evidence.cells_by_place[place].with_dropped)
+    if len({one.examples for one in stored}) != 1:
+        return None
+    sure = [rule for rule in list_all_settings(stored) if isinstance(rule, MaxProbability)]
+    return evaluate_on_halves(stored, list(dict.fromkeys([*list_own_settings(stored), *sure])))
+
+
+def _list_rules(settings: SettingsOnHalves, way: str) -> list[ExitRule | None]:
+    """List the settings of greatest probability, or of the method's own exits.
+
+    The setting of the trials is among those that are swept, unless exits are drawn at random.
+    """
+    if way == SURE:
+        return [rule for rule in settings.rules if isinstance(rule, MaxProbability)]
+    own = list_own_settings(settings.stored)
+    return own[1:] if len(own) > 1 and settings.stored[0].draws == 1 else own
+
+
+def _claim_gains(evidence: Evidence) -> Iterator[Claim]:
+    for place in evidence.with_exits:
+        gain, layers = evidence.gains.get(place), float(np.mean(evidence.exits[place].mean_layers))
+        claim = Claim("gain", place[:1], place[1], layers=(layers,))
+        if gain is None:
+            yield claim
+        elif gain.only_layer is not None:
+            yield replace(claim, verdict=f"all leave at layer {gain.only_layer}")
+        else:
+            yield replace(claim, difference=gain.mean, test=_test(gain))
+
+
+def _claim_rules(settings: Mapping[Place, SettingsOnHalves]) -> Iterator[Claim]:
+    for (row, task), own in settings.items():
+        claim, rules = Claim("rule", (row,), task), _list_rules(own, SURE)
+        compared = compare_at_equal_layers(own, rules, None) if rules else None
+        if compared is None:
+            yield replace(claim, verdict=NO_SETTING)
+            continue
+        yield replace(
+            claim,
+            layers=(float(np.mean(compared.chosen.mean_layers)), float(np.mean(compared.other_layers))),
+            setting=_name(compared.chosen),
+            difference=float(np.mean(compared.difference.scores)),
+            test=_test(compared.difference),
+        )
+
+
+def _claim_pairs(evidence: Evidence) -> Iterator[Claim]:
+    for task, cells in _find_pairs(evidence.cells_by_place, "palbert", "pondernet"):
+        stored = [read_cell_predictions(cell.with_dropped) for cell in cells]
+        claim = Claim("pair", ("palbert", "pondernet"), task)
+        if not all(stored) or len({one.examples for own in stored for one in own}) != 1:
+            yield claim
+            continue
+        samples = resample({(row, task): own for row, own in zip(claim.rows, stored, strict=True)}).values()
+        layers = tuple(float(np.mean([one.mean_layers for one in own])) for own in stored)
+        yield replace(_compare(claim, *samples), layers=layers)
+
+
+def _claim_budgets(settings: Mapping[Place, SettingsOnHalves]) -> Iterator[Claim]:
+    for task, pair in _find_pairs(settings, "pabee", "palbert"):
+        claim = Claim("budget", ("pabee", "palbert"), task)
+        chosen = [own for each in pair if (own := each.only(_list_rules(each, OWN)).best_within(BUDGET)) is not None]
+        if len(chosen) < 2 or len({each.stored[0].examples for each in pair}) > 1:
+            yield replace(claim, verdict=NO_SETTING if len(chosen) < 2 else NOT_TESTED)
+            continue
+        samples = resample({(row, task): own.answers for row, own in zip(claim.rows, chosen, strict=True)})
+        is_learned = all(sample.constant is None or sample.is_above_constant for sample in samples.values())
+        yield replace(
+            _compare(claim, *samples.values()),
+            layers=tuple(float(np.mean(own.mean_layers)) for own in chosen),
+            setting=" / ".join(map(_name, chosen)),
+            verdict="" if is_learned else NOT_LEARNED,
+        )
+
+
+def _claim_times(evidence: Evidence, settings: Mapping[Place, SettingsOnHalves]) -> Iterator[Claim]:
+    for place, own in settings.items():
+        plain = evidence.find_plain(place)
+        stored = [] if plain is None else read_cell_predictions(plain.with_dropped)
+        for way in (OWN, SURE):
+            claim, rules = Claim("time", place[:1], place[1], way), _list_rules(own, way)
+            if plain is None or {one.examples for one in stored} != {own.stored[0].examples}:
+                yield replace(claim, verdict=NOT_TESTED)
+                continue
+            chosen = own.only(rules).cheapest_keeping(find_least_scores(stored)) if rules else None
+            if chosen is None:
+                yield replace(claim, verdict=NO_SETTING)
+                continue
+            samples = resample({place: chosen.answers, (PLAIN_METHOD, place[1]): stored})
+            claim = replace(claim, layers=(float(np.mean(chosen.mean_layers)),), setting=_name(chosen))
+            yield _add_time(_compare(claim, *samples.values()), evidence, plain, chosen)
+
+
+def _add_time(claim: Claim, evidence: Evidence, plain: Cell, chosen: Chosen) -> Claim:
+    """Add the test of the time relative to the plain model's, or the verdict that says why it is unknown.
+
+    The times are of the newest undisturbed measurement of these models.
+    """
+    cell, rule = evidence.cells_by_place[claim.rows[0], claim.task], MaxProbability.name if claim.way == SURE else None
+    timed = [made for made in evidence.measurements if made.read(cell, 1) is not None]
+    made = next((made for made in timed if not made.disturbance), None)
+    if made is None:
+        return replace(claim, verdict=f"not timed: {timed[0].disturbance}" if timed else NOT_TIMED)
+    costs, times = made.read_layer_costs(cell, rule), made.read(plain, 1)
+    if costs is None or times is None or times.in_detail.texts.shape[1] != costs.num_texts:
+        return replace(claim, verdict=NOT_TIMED)
+    if min(len(times.seeds), len(chosen.exit_layers)) < 2:
+        return claim
+    return replace(claim, time_test=costs.compare(chosen.shares, chosen.exit_layers, times.in_detail))
+
+
+def _name(chosen: Chosen) -> str:
+    """Name the setting that most halves chose."""
+    return chosen.names[0].replace("_", " ")
+
+
+def _find_pairs(values: Mapping[Place, T], row: str, other: str) -> Iterator[tuple[str, tuple[T, T]]]:
+    """Find the tasks for which both rows have a value, with the two values."""
+    for label, task in values:
+        if label == row and (other, task) in values:
+            yield task, (values[row, task], values[other, task])
+
+
+def _test(difference: Scored) -> PairedTest | None:
+    return mean_test(difference.resampled, difference.scores) if len(difference.scores) > 1 else None
+
+
+def _compare(claim: Claim, own: Scored, other: Scored) -> Claim:
+    """Add the difference between the mean scores of two groups of models, and its test."""
+    can_test = min(len(own.scores), len(other.scores)) > 1
+    return replace(
+        claim,
+        difference=float(np.mean(own.scores) - np.mean(other.scores)),
+        test=welch_test(own.resampled, other.resampled, own.scores, other.scores) if can_test else None,
+    )
+
+
+def _judge(evidence: Evidence, claims: Sequence[Claim]) -> Iterator[Claim]:
+    """Correct the tests of one family of claims for their number, and give the verdicts."""
+    tests = {(claim.subject, "", claim.task): claim.deciding_test for claim in claims}
+    known = {place: test for place, test in tests.items() if test is not None}
+    corrected = {(one.row, one.task): one for one in adjust("claims", known, len(evidence.interim_analyses))}
+    for claim in claims:
+        found = corrected.get((claim.subject, claim.task))
+        if any((row, claim.task) in evidence.not_above_constant for row in claim.rows):
+            verdict = NOT_LEARNED
+        else:
+            verdict = claim.verdict or (NOT_TESTED if found is None else _decide(claim, found))
+        yield replace(claim, verdict=verdict, adjusted_p_value=None if found is None else found.adjusted_p_value)
+
+
+def _decide(claim: Claim, found: Comparison) -> str:
+    """Decide about a claim by its corrected test; a gain that prints as 0.0 is not shown."""
+    if claim.family == "time":
+        return _decide_time(claim) if found.holds else NOT_SHOWN
+    least = LEAST_SHOWN if claim.family == "gain" else 0.0
+    if found.holds and max(found.test.low, -found.test.high) > least:
+        return ABOVE if found.test.difference > 0 else BELOW
+    detectable = found.missed_difference and format_detectable(found.missed_difference)
+    return f"{NOT_SHOWN} ({detectable})" if detectable else NOT_SHOWN
+
+
+def _decide_time(claim: Claim) -> str:
+    """Decide about a time that differs from ALBERT's: whether it is shorter, and the score kept."""
+    assert claim.time is not None and claim.difference is not None and claim.test is not None
+    if claim.time.value > 1:
+        return SLOWER
+    if claim.difference < -MOST_LOST:
+        return LOST
+    return KEPT if claim.test.low >= -MOST_LOST else KEPT_ON_AVERAGE
+
+
+def format_claims(claims: Sequence[Claim]) -> str:
+    """Format a Markdown table for each family, with a line for each claim."""
+    parts = []
+    for family, title in TITLES.items():
+        lines = [(f"{one.subject}, {TASKS[one.task].title}", _describe(one)) for one in claims if one.family == family]
+        table = text_table(family, title=title, first_column="claim", lines=lines)
+        parts += [f"**{title}**", markdown_grid(table, table.parts[0])] * bool(lines)
+    return "\n\n".join(parts)
+
+
+def _describe(claim: Claim) -> dict[str, str]:
+    """Format the numbers and the verdict of a claim, by heading."""
+    difference = MISSING if claim.difference is None else DIFFERENCE.text(claim.difference)
+    if claim.test is not None:
+        difference = ESTIMATE.entry(claim.test.difference, claim.test.low, claim.test.high).text
+    return {
+        "layers": " / ".join(map(TENTHS.text, claim.layers)) or MISSING,
+        "difference, 95 % interval": difference,
+        **({"time, 95 % interval": format_ratio(claim.time).text if claim.time else MISSING} if claim.way else {}),
+        "p, Holm": MISSING if claim.adjusted_p_value is None else format_p_value(claim.adjusted_p_value),
+        **({} if claim.family in ("gain", "pair") else {"setting": claim.setting or MISSING}),
+        "verdict": claim.verdict,
+    }
+
+
+def format_p_value(p_value: float) -> str:
+    """Format a p-value with three decimals."""
+    return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""The registered claims about early exits, on made studies with each verdict: pytest tests/house/test_exit_claims.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import helpers.swept_studies
+import numpy as np
+import pytest
+from helpers.swept_studies import swept_study
+from helpers.timed_studies import timed_study
+
+from analysis.layouts.evidence import Evidence, gather
+from analysis.statistics.uncertainty import PairedTest, holm
+from analysis.studies.load import load_study
+from benchmarks import exit_claims
+from benchmarks.exit_claims import Claim, format_claims, main, make_claims
+from trainables.models.exit_rules import LayerOutputs
+
+pytestmark = pytest.mark.slow
+
+METHODS = ["albert", "palbert", "pondernet", "pabee"]
+EXAMPLES = 400
+
+
+def evidence_of(folder: Path) -> Evidence:
+    return gather([load_study(folder)])
+
+
+def find(claims: list[Claim], family: str, *rows: str, way: str = "") -> Claim:
+    (claim,) = [one for one in claims if (one.family, one.rows, one.way) == (family, rows, way)]
+    return claim
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A study whose models are surer of right answers, while their own exits are blind."""
+    return swept_study(tmp_path_factory.mktemp("runs") / "s", METHODS, ["rte"], examples=EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def claims(folder) -> list[Claim]:
+    return make_claims(evidence_of(folder))
+
+
+def test_blind_exits_have_no_gain_and_greatest_probability_is_better(claims):
+    assert find(claims, "gain", "pondernet").verdict == find(claims, "gain", "pabee").verdict == "below 0"
+    assert find(claims, "gain", "palbert").verdict == "not shown (about 2.0 points)"
+    for row in METHODS[1:]:
+        claim = find(claims, "rule", row)
+        assert claim.verdict == "above 0" and claim.layers[0] <= claim.layers[1] + 0.05
+        assert claim.setting.startswith("max probability 0.")
+
+
+def test_pairs_are_compared_as_selected_and_within_layers(folder, claims):
+    scores = {row: cell.scores for row, cell in evidence_of(folder).cells}
+    pair = find(claims, "pair", "palbert", "pondernet")
+    assert pair.difference == pytest.approx(np.mean(scores["palbert"]) - np.mean(scores["pondernet"]))
+    assert pair.verdict == "above 0"
+    budget = find(claims, "budget", "pabee", "palbert")
+    assert max(budget.layers) <= 3.1 and budget.setting.startswith("patience 1 / threshold 0.")
+    assert budget.verdict == "below 0"
+
+
+@pytest.mark.parametrize("family", ["gain", "rule"])
+def test_p_values_are_corrected_within_a_family(claims, family):
+    own = [claim for claim in claims if claim.family == family]
+    assert [claim.adjusted_p_value for claim in own] == pytest.approx(holm([claim.test.p_value for claim in own]))
+
+
+def test_no_setting_within_too_few_layers(folder, monkeypatch):
+    monkeypatch.setattr(exit_claims, "BUDGET", 1)
+    assert find(make_claims(evidence_of(folder)), "budget", "pabee", "palbert").verdict == "no setting"
+
+
+def answer_always_the_same(method: str, labels: np.ndarray, outputs: LayerOutputs) -> LayerOutputs:
+    """PALBERT has not learned."""
+    if method == "palbert":
+        outputs.logits[:, :, 0] = outputs.logits.sum() + outputs.logits[:, :, 0]
+    return outputs
+
+
+def know_right_answers(method: str, labels: np.ndarray, outputs: LayerOutputs) -> LayerOutputs:
+    """PALBERT exits where its answer is right, and is equally sure of all answers; PonderNet exits at layer 5."""
+    if method == "palbert":
+        right = outputs.logits.argmax(2).numpy() == labels
+        outputs.lambdas[:] = outputs.lambdas.new_tensor(np.where(right, 0.9, 0.01))
+        outputs.logits[:] = 2.0 * (outputs.logits > 0)
+    if method == "pondernet":
+        outputs.lambdas[:4], outputs.lambdas[4:] = 0.0, 1.0
+    return outputs
+
+
+def test_exits_that_know_right_answers_have_a_gain(tmp_path):
+    study = swept_study(tmp_path / "s", METHODS[:3], ["rte"], examples=EXAMPLES, change=know_right_answers)
+    claims = make_claims(evidence_of(study))
+    assert find(claims, "gain", "palbert").verdict == "above 0"
+    assert find(claims, "rule", "palbert").verdict == "below 0"
+    assert find(claims, "gain", "pondernet").verdict == "all leave at layer 5"
+
+
+def test_claim_about_unlearned_method_is_not_made(tmp_path):
+    study = swept_study(tmp_path / "s", METHODS[:3], ["rte"], examples=EXAMPLES, change=answer_always_the_same)
+    claims = make_claims(evidence_of(study))
+    assert {claim.verdict for claim in claims if "palbert" in claim.rows} == {"not learned"}
+    assert find(claims, "gain", "pondernet").verdict == "below 0"
+
+
+def improve(method: str, labels: np.ndarray, outputs: LayerOutputs) -> LayerOutputs:
+    """All methods with exits answer every third example right at every layer, and are sure of it."""
+    if method != "albert":
+        outputs.logits[:, ::3] = outputs.logits.new_tensor(6 * np.eye(2)[labels[::3]])
+    return outputs
+
+
+def test_time_is_relative_to_albert_where_the_score_is_kept(tmp_path):
+    study = swept_study(tmp_path / "s", ["albert", "pabee"], ["rte"], examples=EXAMPLES, change=improve)
+
+    def find_times() -> list[Claim]:
+        claims = make_claims(evidence_of(study))
+        return [find(claims, "time", "pabee", way=way) for way in ("own exits", "greatest probability")]
+
+    own, sure = find_times()
+    assert own.verdict == sure.verdict == "not timed" and own.difference > -0.01
+    assert 1 < sure.layers[0] < own.layers[0] < 12
+    timed_study(study, lambda record, size: 10.0, others=0.5)
+    assert find_times()[0].verdict == "not timed: other programs used 50 % of the processors"
+    timed_study(study, lambda record, size: 10.0)
+    own, sure = find_times()
+    assert own.verdict == sure.verdict == "faster, score kept on average"
+    assert own.time.value == pytest.approx(own.layers[0] / 12, rel=0.03)  # a layer takes a twelfth of albert's time
+    assert sure.time.value == pytest.approx(0.9 * sure.layers[0] / 12, rel=0.03)
+    timed_study(study, lambda record, size: 10.0 if record.method == "albert" else 40.0)
+    assert find_times()[0].verdict == "slower"
+    assert "| pabee, own exits, RTE " in format_claims(make_claims(evidence_of(study)))
+
+
+@pytest.mark.parametrize(
+    ("difference", "low", "log", "verdict"),
+    [
+        (-0.004, -0.009, -0.5, "faster, score kept"),
+        (-0.004, -0.02, -0.5, "faster, score kept on average"),
+        (-0.012, -0.02, -0.5, "faster, score not kept"),
+        (0.01, 0.0, 0.5, "slower"),
+    ],
+)
+def test_verdict_on_a_time_depends_on_the_score(difference, low, log, verdict):
+    def test(value: float, low: float) -> PairedTest:
+        return PairedTest(value, low, 2 * value - low, 0.0, 0.01, 9)
+
+    claim = Claim(
+        "time", ("pabee",), "rte", difference=difference, test=test(difference, low), time_test=test(log, log)
+    )
+    assert exit_claims._decide_time(claim) == verdict
+
+
+def test_one_seed_gives_differences_without_tests(tmp_path, monkeypatch):
+    monkeypatch.setattr(helpers.swept_studies, "SEEDS", [42])
+    study = swept_study(tmp_path / "s", METHODS, ["rte"], examples=EXAMPLES)
+    claims = make_claims(evidence_of(study))
+    assert {claim.verdict for claim in claims if claim.family in ("gain", "rule", "pair", "budget")} == {"not tested"}
+    assert find(claims, "rule", "pabee").difference > 0
+    assert "| palbert - pondernet, RTE " in format_claims(claims)
+
+
+def test_command_prints_claims_of_ended_studies_only(folder, tmp_path, capsys):
+    assert main([str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("**Own exits minus the best coin toss") and printed.count(" RTE ") == 3 + 3 + 1 + 1 + 6
+    lines = (folder / "events.jsonl").read_text().splitlines(keepends=True)
+    other = swept_study(tmp_path / "s", ["albert", "pabee"], ["rte"], examples=10)
+    lines = (other / "events.jsonl").read_text().splitlines(keepends=True)
+    (other / "events.jsonl").write_text("".join(lines[:-1]))
+    assert main([str(other)]) == 2
+    fault = f"benchmarks.exit_claims: {other} has not ended; claims are tested once, on all trials of the plan\n"
+    assert capsys.readouterr().err == fault
