@@ -277,7 +277,9 @@ def compare_answers(study: Study, drawn: list[Record]) -> Iterator[str]:
         again = replace(study, folder=Path(folder))
         (again.folder / "predictions").mkdir()
         for keys in _group_by_process(study, drawn):
-            done = _run("study.predict_dev", str(study.folder), *keys, "--to", str(again.folder / "predictions"))
+            done = _run(
+                "study.stored_models.predict_dev", str(study.folder), *keys, "--to", str(again.folder / "predictions")
+            )
             if done.returncode:
                 yield f"stored models cannot run again: {_message(done)}"
                 return

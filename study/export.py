@@ -29,9 +29,9 @@ from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.plans.resolved_plan import ResolvedPlan
-from study.predict import ModelChoice, choose_model
 from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
+from study.stored_models.choice import ModelChoice, choose_model
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration import AtLeastOne
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score

@@ -76,10 +76,10 @@ from study.plans.departures import describe_departures
 from study.plans.plan import MOST_REPEATS
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
-from study.predict import with_current_model_address
 from study.rebuild import EXPORTS, check_places, repair_predictions, write_files
 from study.storage.addresses import is_same_disk, join, local_path, make_writable, resolve_storage_address
 from study.storage.trial_places import StudyStorage, choose_storage, delete_marks
+from study.stored_models.choice import with_current_model_address
 from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
 from study.terminal.processes import is_installed, require_package

@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import trainables
-from study.decisions.progress import StudyProgress, compute_progress
+from study.decisions.progress import compute_progress
 from study.facts.plan_file import FILE as PLAN
 from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
@@ -36,16 +36,13 @@ from study.storage.addresses import check_new_file
 from study.storage.trial_places import (
     DESCRIPTION,
     WEIGHTS,
-    explain_missing_model,
-    keeps_model,
     local_model,
-    locate_model,
-    model_exists,
 )
+from study.stored_models.choice import ModelChoice, choose_model
 from study.terminal.command_line import Command, argument, option, read_settings
-from study.terminal.text import counted, list_first
+from study.terminal.text import counted
 from trainables.configuration import Inside
-from trainables.configuration.schema import Configuration, Typed, Value, from_plain
+from trainables.configuration.schema import Configuration, Value, from_plain
 from trainables.configuration.spelling import resolve_name, suggest_nearest
 from trainables.data.glue import read_texts
 from trainables.data.metrics import predictions_from_logits
@@ -59,16 +56,6 @@ if TYPE_CHECKING:
 
 INFERENCE_BATCH = 128  # examples per batch
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> most batches to time
-MOST_NAMED = 10  # trials named in one line
-_TRIAL = "trial that provides the model; default: the final run with the best dev score"
-
-
-class ModelChoice(Typed, frozen=True, kw_only=True):
-    """The options that choose a model."""
-
-    trial: Annotated[str | None, option(_TRIAL, "KEY")] = None
-    method: Annotated[str | None, option("method of the model, if the study has several", "NAME")] = None
-    task: Annotated[str | None, option("task of the model, if the study has several", "NAME")] = None
 
 
 class Options(ModelChoice, frozen=True, kw_only=True):
@@ -351,84 +338,6 @@ def _measure_costs(trained: TrainedModel, examples: Examples) -> Iterator[str]:
     yield f"{early.flops / 1e6:,.3f} MFLOPs per example with exits, {whole.flops / 1e6:,.3f} with all layers"
     device = next(model.parameters()).device
     yield f"measured on {device_name(device)}, {counted(torch.get_num_threads(), 'thread')}"
-
-
-# ---- the choice of a model
-
-
-def choose_model(folder: Path, choice: ModelChoice) -> Record:
-    """Return the record of the chosen trial, with the current address of the trial's model.
-
-    Without --trial, choose the final run (confirm trial) with the highest dev score, as `study.submit` does. If scores
-    are equal, choose the lowest seed.
-
-    Raises:
-        ValueError: if no model fits the options, or if models of several arms fit them.
-    """
-    progress = compute_progress(require_plan(folder).plan, read_facts(folder))
-    if choice.trial is None:
-        return with_current_model_address(_choose_best_of_arm(progress, choice), folder)
-    if choice.method is not None or choice.task is not None:
-        raise ValueError("--trial already chooses the model; allowed: --trial, or --method and --task")
-    return with_current_model_address(_find_trial(progress.facts.records, choice.trial), folder)
-
-
-def list_best_records(progress: StudyProgress) -> list[Record]:
-    """Return the record of each arm's best completed confirm trial. Arms that repeat a search are left out.
-
-    Raises:
-        ValueError: if no confirm trial is completed.
-    """
-    records = [record for arm in progress.arms if not arm.planned.repeat and (record := arm.best_confirmed)]
-    if not records:
-        raise ValueError("the study has no completed confirm trial yet")
-    return records
-
-
-def with_current_model_address(record: Record, folder: Path) -> Record:
-    """Return the record with the current address of its model.
-
-    Raises:
-        ValueError: if the model no longer exists.
-    """
-    located = locate_model(record, folder)
-    if not model_exists(located.model):
-        fault = f"the model of trial {record.key} ({record.task}) no longer exists: {located.model}"
-        raise ValueError("; ".join(filter(None, [fault, explain_missing_model(record, folder)])))
-    return located
-
-
-def _find_trial(records: Sequence[Record], key: str) -> Record:
-    kept = [record for record in records if keeps_model(record)]
-    if found := next((record for record in kept if record.key == key), None):
-        return found
-    record = next((record for record in reversed(records) if record.key == key), None)  # a key may have several records
-    if record is None:
-        fault = f"no trial {key!r} has ended"
-    else:
-        kept = [other for other in kept if other.arm == record.arm] or kept
-        fault = (
-            f"trial {key} has no model: it is a {record.status} {record.phase} trial of {record.arm}, and only "
-            "completed confirm trials keep their model"
-        )
-    menu = list_first([f"{other.key} ({other.arm}, seed {other.seed})" for other in kept], MOST_NAMED)
-    raise ValueError(f"{fault}; these trials have a model: {menu or 'none'}")
-
-
-def _choose_best_of_arm(progress: StudyProgress, choice: ModelChoice) -> Record:
-    records, what = list_best_records(progress), "with a model"
-    if choice.method is not None:
-        menu = dict.fromkeys(record.method for record in records)
-        method = resolve_name(choice.method, menu, what=f"method {what}", known=trainables.list_methods())
-        records, what = [record for record in records if record.method == method], f"{what} of {method}"
-    if choice.task is not None:
-        menu = dict.fromkeys(record.task for record in records)
-        task = resolve_name(choice.task, menu, what=f"task {what}", known=TASKS)
-        records = [record for record in records if record.task == task]
-    if len(records) > 1:
-        arms = ", ".join(record.arm for record in records)
-        raise ValueError(f"several arms have a model; choose one with --method and --task: {arms}")
-    return records[0]
 
 
 main = Command("study.predict", Options, __doc__ or "", run)

@@ -112,7 +112,7 @@ def run(options: Options) -> int:
     if options.dry_run:
         _describe(request, file, unchecked or (), max_minutes=options.max_minutes)
         return 0
-    from study.pretraining.folder import Job, pretrain  # imports torch, which takes seconds
+    from study.drivers.pretraining import Job, pretrain  # imports torch, which takes seconds
 
     try:
         job = Job(spec=spec, file=file, folder=str(folder), tracking_uri=tracking_uri, max_minutes=options.max_minutes)

@@ -202,7 +202,7 @@ def _repair(folder: Path, record: Record) -> bool:
     path = predictions_file(folder, record.key)
     fault = "damaged" if path.exists() else "missing"
     with TemporaryDirectory(prefix="glue-exit-study-") as temporary:
-        command = [sys.executable, "-m", "study.predict_dev", str(folder), record.key, "--to", temporary]
+        command = [sys.executable, "-m", "study.stored_models.predict_dev", str(folder), record.key, "--to", temporary]
         with show_waiting(f"the stored model of trial {record.key}", output=sys.stderr):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         content = b"" if done.returncode else (Path(temporary) / path.name).read_bytes()

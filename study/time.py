@@ -88,7 +88,7 @@ def measure_times(options: Options) -> TimesMeasured | None:
         "--minutes": options.minutes,
     }
     flags = [text for flag, value in values.items() if value is not None for text in (flag, str(value))]
-    command = [sys.executable, "-m", "study.time_models", options.study, *flags]
+    command = [sys.executable, "-m", "study.stored_models.time_models", options.study, *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=False)
     return msgspec.json.decode(done.stdout, type=TimesMeasured) if done.returncode == 0 else None

@@ -12,9 +12,10 @@ from helpers.made_studies import write_records
 from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
-from study import export, launch, predict, submit, time_models
+from study import export, launch, predict, submit
 from study.facts.plan_file import find_data, require_plan
 from study.facts.study_facts import read_facts
+from study.stored_models import time_models
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 COMMANDS = {  # name -> arguments; STUDY, KEY and NEW stand for folders and the trial's key
     "predict": "STUDY NEW/input.tsv --to NEW/answers.tsv",
     "export": "STUDY --to NEW/exported",
-    "predict_dev": "STUDY KEY --to NEW",
+    "stored_models.predict_dev": "STUDY KEY --to NEW",
     "submit": "STUDY --out NEW/submission.zip",
 }
 

@@ -24,7 +24,7 @@ from study import predict
 from study.export import export, format_model_card, list_limits, main
 from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
-from study.predict import ModelChoice, choose_model
+from study.stored_models.choice import ModelChoice, choose_model
 from trainables.data.glue import load_split
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import TASKS

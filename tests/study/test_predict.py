@@ -21,7 +21,8 @@ from study.export import export
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
-from study.predict import ModelChoice, _find_trial, _list_choices, _list_limits, label_text, main, set_exit
+from study.predict import _list_choices, _list_limits, label_text, main, set_exit
+from study.stored_models.choice import ModelChoice, _find_trial
 from trainables.data.glue import load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS

@@ -383,7 +383,7 @@ def test_full_disk_is_one_line_and_the_same_command_continues(tmp_path, corpus, 
     folder = tmp_path / "to"
     arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL, "--processes", processes]
     code = (
-        "import resource, signal; from study import pretrain; from study.pretraining import folder;"
+        "import resource, signal; from study import pretrain; from study.drivers import pretraining;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY));"
         f"raise SystemExit(pretrain.main({arguments}))"

@@ -14,12 +14,13 @@ from helpers.messages import says
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
-from study import launch, time_models
+from study import launch
 from study import time as command
 from study.facts.events import FILE, TimesMeasured
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts
 from study.launching.options import LaunchOptions
+from study.stored_models import time_models
 from study.time import Options, read_batch_sizes
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Predict the dev set again with stored models: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
+"""Predict the dev set again with stored models.
+
+    python -m study.stored_models.predict_dev runs/NAME KEY ... --to FOLDER
 
 Writes `KEY.npz` for each trial, in the format of the study's own prediction files. `analysis.verify --again` runs this
 command and compares the new predictions with the study's.
@@ -12,15 +14,15 @@ from typing import Annotated
 
 from study.facts.plan_file import find_data, include_for, require_plan
 from study.facts.record import Record
-from study.predict import ModelChoice, choose_model
 from study.storage.trial_places import local_model
+from study.stored_models.choice import ModelChoice, choose_model
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """Options of `study.predict_dev`."""
+    """Options of `study.stored_models.predict_dev`."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
     trials: Annotated[list[str], argument("KEY", "key of a completed confirm trial")]
@@ -62,7 +64,7 @@ def _predict_dev(folder: Path, record: Record, model: Path, path: Path) -> None:
     write_predictions(path, trained.model, task, dev, evaluation)
 
 
-main = Command("study.predict_dev", Options, __doc__ or "", run)
+main = Command("study.stored_models.predict_dev", Options, __doc__ or "", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,1 +1,0 @@
-"""The folder of a pretraining, for `study.pretrain`."""

@@ -1,0 +1,1 @@
+"""The models that a study's final runs have left: which one a command means, and what is measured with them."""
