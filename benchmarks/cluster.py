@@ -54,8 +54,8 @@ from study.drivers.tune_driver import TuneDriver
 from study.facts.journal import Journal
 from study.facts.plan_file import write_plan
 from study.facts.provenance import read_provenance
-from study.launch import command_line, plan_file
 from study.launching.live_view import LiveView
+from study.launching.planned_study import command_line, plan_file
 from study.plans.resolved_plan import ResolvedPlan
 
 LIMIT_REPORT_MS = 2.0

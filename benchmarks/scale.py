@@ -36,8 +36,7 @@ from study.facts.plan_file import write_plan
 from study.facts.provenance import read_provenance
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.launch import main as study_launch
-from study.launch import plan_file
-from study.launching.planned_study import resolve_in
+from study.launching.planned_study import plan_file, resolve_in
 from study.launching.reading import plan_from
 from trainables.data.tasks import find_task
 

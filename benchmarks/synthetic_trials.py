@@ -39,8 +39,9 @@ from study.facts.events import Report
 from study.facts.journal import Journal
 from study.facts.plan_file import write_plan
 from study.facts.provenance import read_provenance
-from study.launch import command_line, plan_file, start_mirror
+from study.launching.child_processes import start_mirror
 from study.launching.live_view import LiveView
+from study.launching.planned_study import command_line, plan_file
 from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from contextlib import suppress
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 import search_spaces
 import trainables
 from study.cluster.resources import count_local_gpus
 from study.decisions.progress import StudyProgress
+from study.facts.events import utc_now
+from study.facts.plan_file import FILE as PLAN
 from study.facts.plan_file import (
     PlanFile,
     blame_plan_file,
@@ -23,15 +29,18 @@ from study.facts.plan_file import (
     include_folder,
     mismatch_error,
     require_plan,
+    write_plan,
 )
+from study.facts.provenance import Provenance
 from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.study_folder import ANSWER, DEV_TABLE
 from study.launching.options import OUT, LaunchOptions
 from study.launching.reading import plan_from, settings_from
 from study.plans.plan import Plan
 from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan, describe_poolers, describe_poolings, digest, format_file_name
 from study.plans.sweeps import describe_sweeps
-from study.terminal.text import list_first
+from study.terminal.text import list_first, masked
 from trainables import base_method
 from trainables.configuration.schema import MOST, Configuration, to_plain
 from trainables.data import glue
@@ -378,3 +387,43 @@ def _note_unlaunched(
     if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in counts.items() if 0 < number < wanted]:
         notes.append(f"these arms lack seeds, but this launch does not run them: {', '.join(fewer)}")
     return notes
+
+
+def as_locked(study: PlannedStudy, *, is_continued: bool) -> PlannedStudy:
+    """Resolve the study again if another launch changed the plan before this launch locked the folder."""
+    now = find_plan(study.folder)
+    if now == study.earlier:
+        return study
+    resolved = resolve_in(study.folder, study.from_options, now, is_continued=is_continued)
+    return study._replace(resolved=resolved, earlier=now)
+
+
+def keep_plan(study: PlannedStudy, code: Provenance, *, is_over: bool) -> None:
+    """Write the study's plan to `plan.json`.
+
+    If the study is finished and the plan in this file changes, delete the dev table and the result (`ANSWER`).
+    """
+    if is_over:
+        has_file = (study.folder / PLAN).exists()
+        if has_file and study.earlier is not None and study.earlier.plan == _as_counted(study.earlier, study.resolved):
+            return
+        for name in (DEV_TABLE, ANSWER):
+            with suppress(OSError):  # a folder in its place
+                (study.folder / name).unlink(missing_ok=True)
+    write_plan(study.folder, plan_file(study.folder, study.resolved, code, study.earlier))
+
+
+def _as_counted(earlier: PlanFile, plan: ResolvedPlan) -> ResolvedPlan:
+    """Leave out the plan's numbers of repeated texts if the file was written before these were counted."""
+    return replace(plan, repeated_texts=UNSET) if earlier.plan.repeated_texts is UNSET else plan
+
+
+def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:
+    """Build the content of `plan.json`. If there is an `earlier` file, keep its creation time."""
+    created = earlier.created if earlier else utc_now()
+    return PlanFile.build(folder, plan, code, created=created, command=command_line())
+
+
+def command_line() -> str:
+    """Return the command of this process as `python -m study.launch ...`, with passwords hidden."""
+    return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,14 @@ from search_spaces import resolve_method
 from study.cluster.resources import count_local_gpus
 from study.decisions.winners import read_winners
 from study.facts.plan_file import include_folder, read_toml
-from study.launching.options import COMPARING_METHODS, LaunchOptions
+from study.facts.study_facts import read_facts
+from study.launching.options import (
+    COMPARING_METHODS,
+    THIS_MACHINE,
+    LaunchOptions,
+    keep_execution,
+    list_execution_options,
+)
 from study.plans import profiles
 from study.plans.plan import LINES_OF_PLAN_FILE, MOST_REPEATS, EarlyStopping, Plan
 from study.plans.ranges import (
@@ -31,7 +39,7 @@ from study.plans.ranges import (
 from study.plans.samplers import read_select_by, resolve_sampler
 from study.plans.sweeps import list_value_variants
 from study.terminal.command_line import add_once, read_pair, read_setting
-from study.terminal.text import counted
+from study.terminal.text import counted, print_lines
 from trainables import VARIANT, base_method
 from trainables.configuration.ranges import Choices, Interval
 from trainables.configuration.schema import Value, from_plain
@@ -330,3 +338,16 @@ def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:
 def _resolve_arm_or_task(name: str) -> str:
     method, slash, task = name.rpartition("/")
     return f"{resolve_method(method) if slash else ''}{slash}{_resolve_task(task)}"
+
+
+def complete_execution(options: LaunchOptions) -> LaunchOptions:
+    """Let --continue run the trials as the study's last launch did, apart from the options that are given.
+
+    Print the options that are kept.
+    """
+    last = read_facts(Path(options.continue_study)).last_launch if options.continue_study else None
+    if last is not None and last.began.execution is not None:
+        given, options = options.execution, keep_execution(options, last.began.execution)
+        if kept := list_execution_options(options.execution, beside=given):
+            print_lines([f"as in the last launch: {', '.join(kept)}"], sys.stderr)
+    return replace(options, address=None) if options.address == THIS_MACHINE else options

@@ -74,7 +74,7 @@ def training_here() -> Iterator[None]:
     """Launches with `--driver local` start no process for trials, which train on few rows, and measure no times."""
     with training_on_few_rows(), pytest.MonkeyPatch.context() as here:
         here.setattr("study.drivers.local_driver.TrialProcess", WorkerHere)
-        here.setattr("study.launch.measure_times", lambda options: None)
+        here.setattr("study.launching.child_processes.measure_times", lambda options: None)
         yield
 
 

@@ -15,10 +15,9 @@ from study.decisions.scheduler import Scheduler
 from study.facts.events import TrialStarted
 from study.facts.journal import Journal
 from study.facts.plan_file import write_plan
-from study.launch import plan_file
 from study.launching import reading
 from study.launching.options import LaunchOptions
-from study.launching.planned_study import prepare
+from study.launching.planned_study import plan_file, prepare
 from study.plans.plan import Plan
 from study.plans.resolution import resolve
 

@@ -17,7 +17,7 @@ from study import launch
 from study.facts.events import Execution
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import read_facts
-from study.launch import extensions
+from study.launching.last_screen import extensions
 from study.launching.options import LaunchOptions, keep_execution
 from study.launching.planned_study import find_launched_arms, list_plan_notes, prepare, resolve_study
 from study.launching.reading import plan_from

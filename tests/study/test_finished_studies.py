@@ -101,7 +101,7 @@ def test_exports_deleted_while_tables_are_made_are_there_afterwards(tmp_path, mo
 def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, str]:
     """What a launch of this code says, that has nothing to do for the study: on both streams."""
     pretend_to_analyse(monkeypatch)
-    monkeypatch.setattr("study.launch.provenance", lambda: code)
+    monkeypatch.setattr("study.launch.read_provenance", lambda: code)
     options = study_launch.parser().options(["--continue", str(folder), "--tracking-uri", "none"])
     run_study(prepare(require_plan(folder).plan.request, options), options)
     printed = capsys.readouterr()

@@ -18,10 +18,10 @@ from study import launch
 from study.cluster.resources import count_local_gpus
 from study.facts.events import read_events
 from study.facts.plan_file import find_plan, require_plan, write_plan
-from study.launch import plan_file, run_study
+from study.launch import run_study
 from study.launching import planned_study, reading
 from study.launching.options import LaunchOptions
-from study.launching.planned_study import resolve_in
+from study.launching.planned_study import plan_file, resolve_in
 from study.plans.plan import Plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan

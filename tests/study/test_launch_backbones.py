@@ -15,9 +15,9 @@ from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
 from study.facts.plan_file import compare_plans, write_plan
-from study.launch import plan_file
 from study.launching import reading
 from study.launching.options import LaunchOptions
+from study.launching.planned_study import plan_file
 from study.plans.plan import Plan
 from study.plans.pretrained_backbone import read_finished_pretraining
 from study.plans.resolution import resolve

@@ -33,7 +33,7 @@ from study.facts.journal import Journal
 from study.facts.journal_copy import COPY
 from study.facts.plan_file import write_plan
 from study.facts.study_facts import read_facts
-from study.launch import plan_file
+from study.launching.planned_study import plan_file
 from study.plans import profiles
 from study.plans.resolution import resolve
 from study.terminal.text import clock, python

@@ -14,11 +14,11 @@ from helpers.messages import says
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
-from study import launch
 from study import time as command
 from study.facts.events import FILE, TimesMeasured
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts
+from study.launching import child_processes
 from study.launching.options import LaunchOptions
 from study.stored_models import time_models
 from study.time import Options, read_batch_sizes
@@ -121,9 +121,9 @@ def test_launch_measures_for_a_tenth_of_its_time(seconds, minutes, tmp_path, mon
     facts = {"host": "h", "device": "d", "threads": 1, "torch": "2", "clock": "cpu", "processors": 2, "seconds": 1.0}
     event = TimesMeasured(time="", **facts, models=[], layers=[])
     asked = []
-    monkeypatch.setattr(launch, "measure_times", lambda options: asked.append(options) or event)
+    monkeypatch.setattr(child_processes, "measure_times", lambda options: asked.append(options) or event)
     with closing(finished(tmp_path / "s", seconds)) as journal:
-        launch._measure_times(journal, tmp_path / "s", LaunchOptions(), until=math.inf)
+        child_processes.measure_models(journal, tmp_path / "s", LaunchOptions(), until=math.inf)
         assert len(journal.facts.times) == 1 and journal.facts.times[0].time
     assert asked[0].minutes == pytest.approx(minutes, rel=0.05) and asked[0].study == str(tmp_path / "s")
 
@@ -132,10 +132,10 @@ def test_launch_measures_for_a_tenth_of_its_time(seconds, minutes, tmp_path, mon
     ("seconds", "address", "left"), [(20.0, None, math.inf), (1800.0, "auto", math.inf), (1800.0, None, 1.0)]
 )
 def test_launch_names_the_command_if_it_does_not_measure(seconds, address, left, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(launch, "measure_times", lambda options: pytest.fail("measured"))
+    monkeypatch.setattr(child_processes, "measure_times", lambda options: pytest.fail("measured"))
     with closing(finished(tmp_path / "s", seconds)) as journal:
         options, until = LaunchOptions(address=address), time.monotonic() + left
-        launch._measure_times(journal, tmp_path / "s", options, until=until)
+        child_processes.measure_models(journal, tmp_path / "s", options, until=until)
         assert not journal.facts.times
     assert f"-m study.time {tmp_path / 's'}" in capsys.readouterr().err
 
@@ -146,8 +146,8 @@ def test_launch_goes_on_without_a_measurement(outcome, tmp_path, monkeypatch, ca
         if outcome is not None:
             raise outcome
 
-    monkeypatch.setattr(launch, "measure_times", measure)
+    monkeypatch.setattr(child_processes, "measure_times", measure)
     with closing(finished(tmp_path / "s", 90.0)) as journal:
-        launch._measure_times(journal, tmp_path / "s", LaunchOptions(), until=math.inf)
+        child_processes.measure_models(journal, tmp_path / "s", LaunchOptions(), until=math.inf)
         assert not journal.facts.times
     assert "no times were measured; " in capsys.readouterr().err

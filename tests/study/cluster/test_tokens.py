@@ -120,7 +120,7 @@ def test_launch_on_a_cluster_names_a_token_that_others_may_read(
         raise ValueError("no room")
 
     monkeypatch.setattr("study.cluster.ray_cluster.ray_cluster", lambda address: nullcontext())
-    monkeypatch.setattr("study.launch._measure_resources", refuse)
+    monkeypatch.setattr("study.launch.measure_resources", refuse)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     token = tmp_path / ".ray" / "auth_token"

@@ -95,6 +95,7 @@ def test_time_limited_launches_equal_uninterrupted_one(
     clock = SimpleNamespace(monotonic=lambda: 1e9 if epochs() >= limit else 0.0)
     monkeypatch.setattr("study.drivers.driver.time", clock)
     monkeypatch.setattr("study.launch.time", clock)
+    monkeypatch.setattr("study.launching.child_processes.time", clock)
     for limit, status in ((1, 1), (4, 1), (1000, 0)):  # each within a trial
         before = epochs()
         assert launch.main([*arguments, "--max-minutes", "60"]) == status

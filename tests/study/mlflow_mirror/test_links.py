@@ -17,7 +17,7 @@ from helpers.mlflow_stores import free_port, planned, stored_runs
 from helpers.places import ROOT
 
 from study.facts.study_folder import BROWSE
-from study.launch import browse
+from study.launching.last_screen import browse
 from study.mirror import LINKS, main, mirror
 from study.mirror import browse as browse_lines
 from study.mlflow_mirror.tracking import build_default_uri

@@ -22,7 +22,7 @@ from analysis.tables import write_tables
 from study.facts.events import FILE, EpochReported, TrialEnded
 from study.facts.journal_copy import COPY, keep_copy
 from study.facts.plan_file import require_plan
-from study.launch import MIRROR_NICENESS, start_mirror
+from study.launching.child_processes import MIRROR_NICENESS, start_mirror
 from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import build_default_uri, masked

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from study.drivers.causes import build_failure, lost_process
-from study.launch import command_line
+from study.launching.planned_study import command_line
 from study.storage.addresses import check_tracking_address
 from study.terminal.text import masked
 
