@@ -240,9 +240,20 @@ class _Split:
     def _choose(self, mean_layers: float) -> tuple[np.ndarray, np.ndarray]:
         """Choose the pair of layers whose coin scores best on each half; between equal pairs, the nearest layers win.
 
+        The models of all seeds have the same pair, so each number of mean layers is looked at only once.
+
         Returns:
             the lower and the upper layers, (halves,).
         """
+        if mean_layers not in self._chosen:
+            self._chosen[mean_layers] = self._find_best_pairs(mean_layers)
+        return self._chosen[mean_layers]
+
+    @cached_property
+    def _chosen(self) -> dict[float, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
+    def _find_best_pairs(self, mean_layers: float) -> tuple[np.ndarray, np.ndarray]:
         lower, upper = np.array(_list_pairs(self.layer_answers.shape[1], mean_layers)).T
         share = (mean_layers - lower) / (upper - lower)
         values, means = self._means_on_halves

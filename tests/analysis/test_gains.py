@@ -335,7 +335,9 @@ def test_an_answer_that_mixes_all_layers_has_no_gain_of_exits(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "scores"), [("cola", (11.6, 29.5)), ("sst2", (83.5, 87.2))])
+@pytest.mark.parametrize(
+    ("task", "scores"), [("cola", (11.6, 29.5)), pytest.param("sst2", (83.5, 87.2), marks=pytest.mark.long)]
+)
 def test_models_below_plain_ones_even_with_all_layers_are_named_first(task, scores):
     weak = kept(task).weak_models
     assert list(weak) == [("pondernet", task)]

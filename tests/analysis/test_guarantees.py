@@ -21,22 +21,26 @@ def evidence(tmp_path_factory):
     return gather([load_study(swept_study(folder, ["albert", "palbert", "pabee"], ["rte", "stsb"], examples=277))])
 
 
+@pytest.fixture(scope="module")
+def table(evidence) -> Table:
+    return exits_table(evidence)
+
+
 def safe_lines(table: Table) -> list[Line]:
     """The lines of the block of guarantees."""
     return next(block.lines for block in table.blocks if block.title == SAFE)
 
 
 @pytest.mark.slow
-def test_classifiers_with_exit_settings_have_a_guarantee_for_each_rule(evidence):
-    table = exits_table(evidence)
+def test_classifiers_with_exit_settings_have_a_guarantee_for_each_rule(table):
     places = [tuple(own[name] for name in ("row", "task", "rule")) for own in table.sidecar["guarantees"]]
     assert places == [("palbert", "rte", "threshold"), ("pabee", "rte", "patience")]
     rules = ("palbert/rte, threshold", "pabee/rte, patience")
     assert [line.label for line in safe_lines(table)] == [f"{rule}, {risk} %" for rule in rules for risk in (1, 2, 5)]
 
 
-def test_nothing_is_shown_safe_at_one_percent_by_277_examples(evidence):
-    for own in exits_table(evidence).sidecar["guarantees"]:
+def test_nothing_is_shown_safe_at_one_percent_by_277_examples(table):
+    for own in table.sidecar["guarantees"]:
         assert own["lost_1_percent"] == {"with_labels": 12.0, "without": 12.0}
         assert own["lost_5_percent"]["with_labels"] < 12.0
 
@@ -48,21 +52,21 @@ def test_risk_that_no_exit_keeps_is_none_in_the_table(tmp_path):
     assert five.text == "none" or float(five.text) < 12
 
 
-def test_the_score_of_the_last_layer_stands_beside_each_guarantee(evidence):
-    for own in exits_table(evidence).sidecar["guarantees"]:
+def test_the_score_of_the_last_layer_stands_beside_each_guarantee(evidence, table):
+    for own in table.sidecar["guarantees"]:
         stored = read_cell_predictions(evidence.cells_by_place[own["row"], "rte"])
         scores = [100 * np.mean(each.layer_answers[-1] == each.labels) for each in stored]
         assert own["last_layer"] == pytest.approx(np.median(scores))
 
 
-def test_epochs_chosen_on_dev_weaken_guarantees(evidence, tmp_path):
-    assert [note for note in exits_table(evidence).notes if CHOSEN_ON_DEV in note]
+def test_epochs_chosen_on_dev_weaken_guarantees(table, tmp_path):
+    assert [note for note in table.notes if CHOSEN_ON_DEV in note]
     last = swept_study(tmp_path / "s", ["pabee"], ["rte"], examples=277)
     edit_records(last, lambda rows: [row["config"].update(select="last") for row in rows])
     assert not [note for note in exits_table(gather([load_study(last)])).notes if CHOSEN_ON_DEV in note]
 
 
-def test_layers_are_the_median_over_seeds_of_the_boldest_safe_patience(evidence):
+def test_layers_are_the_median_over_seeds_of_the_boldest_safe_patience(evidence, table):
     layers = []
     for predictions in read_cell_predictions(evidence.cells_by_place["pabee", "rte"]):
         answers, found = predictions.layer_answers, 12.0
@@ -77,9 +81,9 @@ def test_layers_are_the_median_over_seeds_of_the_boldest_safe_patience(evidence)
                 break
             found = float(np.mean(run))
         layers.append(found)
-    own = next(own for own in exits_table(evidence).sidecar["guarantees"] if own["row"] == "pabee")
+    own = next(own for own in table.sidecar["guarantees"] if own["row"] == "pabee")
     assert own["lost_5_percent"]["with_labels"] == pytest.approx(np.median(layers))
-    line = next(line for line in safe_lines(exits_table(evidence)) if line.label == "pabee/rte, patience, 5 %")
+    line = next(line for line in safe_lines(table) if line.label == "pabee/rte, patience, 5 %")
     assert line.entries["mean_layers"].text == f"{np.median(layers):.2f}"
 
 

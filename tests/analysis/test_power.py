@@ -27,6 +27,7 @@ from trainables.data.tasks import TASKS
 SPREAD = Spread(rows=1_000, over_seeds=1e-4, interaction=4e-5, over_examples=1e-4, source="test")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_predicted_differences_are_found_in_simulated_studies():
     rates = [*planned_power(4)]  # 500 studies each; `python -m benchmarks.statistics planned` runs 2,000
