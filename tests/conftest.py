@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+
+import pytest
 
 os.environ.update(
     DO_NOT_TRACK="true",
@@ -22,3 +25,12 @@ def pytest_collection_finish() -> None:
     """Keeps all modules and tests out of garbage collections: each would look at more than a million objects."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def few_rows() -> Iterator[None]:
+    """Trials of this module train on few rows, unless told otherwise."""
+    from helpers.trials import training_on_few_rows
+
+    with training_on_few_rows():
+        yield

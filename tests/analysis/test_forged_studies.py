@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +52,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def study(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / "runs") / "study"
+
+
+@pytest.fixture
+def asked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow is asked in this process, not in one that imports it first."""
+
+    def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        assert module == "study.mirror"
+        with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as told:
+            status = mirror_command([*arguments])
+        return subprocess.CompletedProcess(arguments, status, printed.getvalue(), told.getvalue())
+
+    monkeypatch.setattr("analysis.verify._run", run)
 
 
 def store_of(study: Path) -> str:
@@ -102,6 +118,7 @@ def test_method_that_left_its_files_is_found(study: Path) -> None:
     assert has(drift, f"{study}/trials/{row.key} belongs to no trial of the journal")
 
 
+@pytest.mark.usefixtures("asked_here")
 @pytest.mark.parametrize("lie", [improve, pytest.param(remove, marks=pytest.mark.long)], ids=lambda lie: lie.__name__)
 def test_whole_forgery_is_found_by_mlflow_alone(study: Path, lie: Callable[[Path], None]) -> None:
     (row, _) = confirm_records(study, ARM)
@@ -147,6 +164,7 @@ def test_model_that_answers_otherwise_is_found(tmp_path: Path, capsys: pytest.Ca
         verify(study, again=2)
 
 
+@pytest.mark.usefixtures("asked_here")
 def test_store_that_is_not_there_is_refused_and_not_made(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(study), "--against", f"sqlite:///{study}/typo.db"]) == 2
     assert "analysis.verify: --against: " in capsys.readouterr().err

@@ -28,6 +28,8 @@ from study.mlflow_mirror.tracking import build_default_uri
 from study.submit import choose_models
 from study.submit import main as submit
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 FORMER, NEW = CONFIG, CONFIG | {"learning_rate": 3e-5}
 FORMER_SCORES, NEW_SCORES = [0.60, 0.62, 0.65, 0.70, 0.90], [0.78, 0.79, 0.80, 0.81, 0.82]  # the best model is former
 

@@ -26,7 +26,7 @@ from trainables.runs.trained_model import TrainedModel, export_trained, load_tra
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_rows")]
 ROWS = 32
 
 

@@ -24,7 +24,7 @@ from trainables.data.glue import load_split
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_rows")]
 
 HEADERS = {"mrpc": "label\t#1 ID\t#2 ID\t#1 String\t#2 String", "stsb": "sentence1\tsentence2\tlabel"}
 

@@ -25,6 +25,8 @@ from trainables.runs.trained_model import TrainedModel, export_at_layer, export_
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 ROWS = 16
 OF_ONE_FAMILY = ["sharebert", "electra-small", "alectra-small"]
 METHODS = [method for method in trainables.list_methods() if method not in OF_ONE_FAMILY]

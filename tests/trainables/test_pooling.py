@@ -27,6 +27,8 @@ from trainables.runs.flops import count_flops
 from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 FAMILIES = ["albert", "bert", "electra", "roberta", "sharebert"]
 LENGTHS = (20, 3, 1, 32, 5)
 HALVES = ("attend", "feed_forward")

@@ -21,6 +21,8 @@ from study.facts.events import TRACEBACK_CHARACTERS
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 
 @pytest.fixture(autouse=True, scope="module")
 def own_cache(tmp_path_factory):

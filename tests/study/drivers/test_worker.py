@@ -14,7 +14,7 @@ import trainables
 from study.drivers.messages import AssignedTrial, Assignment, Message
 from study.drivers.worker import Worker, run_trial
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_rows")]
 
 
 def tensor_bytes() -> int:

@@ -23,6 +23,8 @@ from study.mlflow_mirror.tracking import build_default_uri
 from study.storage.trial_places import locate_model
 from trainables.files import method_files
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 # Run in a process of its own and away from the checkout: MLflow puts the model's copy of the code before all other.
 LOADING = """
 import json, sys

@@ -13,6 +13,8 @@ from study.plans.resolution import resolve
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 NO_DROPOUT = {"hidden_dropout": 0.0, "classifier_dropout": 0.0, "gradient_clip": 0.0}
 NO_TRUNCATION = {"epsilon": 1e-9}  # otherwise, posteriors end where all examples of a part are truncated
 METHODS = [method for method in trainables.list_methods() if method not in ("deebert", "sharebert")]

@@ -23,6 +23,8 @@ from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrainingError, TrialSpec
 from trainables.runs.trial_files import read_state
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 STEPS = 5
 OPTIMIZERS = ["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
 

@@ -22,6 +22,8 @@ from trainables.runs.training import TrainingRun
 from trainables.runs.trial import UnreadableState
 from trainables.runs.trial_files import read_state, write_state
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 TEXTS = ["a dog sleeps", "the old cat near the tree sees a red bird"]
 
 
