@@ -33,21 +33,20 @@ SMALL = [*SMALLEST, "--samples", "2"]
 RUN = "import math, sys; from study import launch; launch.TIMING_SECONDS = math.inf; sys.exit(launch.main())"
 
 
-def command(folder: Path, *arguments: str) -> list[str]:
+def command(folder: Path, *arguments: str, start: tuple[str, str] = ("-m", "study.launch")) -> list[str]:
     where = ["--out", str(folder.parent), "--name", folder.name]
-    return [sys.executable, "-c", RUN, *arguments, *where]
+    return [sys.executable, *start, *arguments, *where]
 
 
-def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        command(folder, *arguments), capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS
-    )
+def launch(folder: Path, *arguments: str, **how: tuple[str, str]) -> subprocess.CompletedProcess:
+    run = command(folder, *arguments, **how)
+    return subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "small"
-    done = launch(folder, *SMALL)
+    done = launch(folder, *SMALL, start=("-c", RUN))
     assert done.returncode == 0, done.stderr
     assert "palbert" in done.stdout and "mlflow ui" in done.stdout
     return folder
