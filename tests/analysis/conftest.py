@@ -7,6 +7,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import nbformat
 import pytest
@@ -14,10 +15,12 @@ from helpers.made_studies import evidence_of, predicted_study
 from helpers.places import PATIENCE_SECONDS, ROOT
 from jupyter_client import AsyncKernelManager
 from jupyter_core.utils import run_sync
+from matplotlib.figure import Figure
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from analysis.layouts.evidence import Evidence
+from analysis.pictures.picture import render_image
 from study.terminal.processes import STOP_SIGNALS
 
 
@@ -29,6 +32,18 @@ def restored_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def without_pdf() -> Iterator[None]:
+    """Reports of this module have empty PDF files, which take as long to draw as the SVG files on the page."""
+
+    def draw(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
+        return render_image(figure, ending) if ending == "svg" else b""
+
+    with pytest.MonkeyPatch.context() as fast:
+        fast.setattr("analysis.report.render_image", draw)
+        yield
 
 
 @pytest.fixture(scope="session")

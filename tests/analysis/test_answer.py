@@ -23,7 +23,7 @@ from analysis.statistics.exits import read_exits, read_full_run
 from analysis.studies.load import load_study
 from study.facts.study_folder import predictions_file
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pdf")]
 
 KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu"
 

@@ -22,7 +22,7 @@ from analysis.studies.texts import read_texts
 from trainables.data.glue import fingerprint, load_split
 from trainables.data.tasks import TASKS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pdf")]
 
 made_predictions = made_studies.predictions
 

@@ -25,7 +25,7 @@ from analysis.pictures.picture import COLOURS, choose_styles
 from analysis.studies.load import load_study
 from trainables import Departure
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pdf")]
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
