@@ -32,8 +32,6 @@ from trainables.models.answer_rules import FixedLayer
 from trainables.models.exit_rules import apply_exit
 from trainables.runs.trained_model import load_trained
 
-pytestmark = pytest.mark.usefixtures("few_rows")
-
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory) -> Path:
