@@ -290,6 +290,12 @@ class Evidence:
         """The newest measurement that nothing disturbed. Only its times are in sentences and pictures."""
         return next((made for made in self.measurements if not made.disturbance), None)
 
+    def find_trusted_times(self, task: str) -> Measurement | None:
+        """Find the newest measurement that timed models of the task with single texts, and that nothing disturbed."""
+        cells = [cell for (_, other), cell in self.cells_by_place.items() if other == task]
+        trusted = (made for made in self.measurements if not made.disturbance)
+        return next((made for made in trusted if any(made.read(cell, 1) for cell in cells)), None)
+
     @property
     def time_references(self) -> list[str]:
         """Methods whose times are the unit for some cell."""

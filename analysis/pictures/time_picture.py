@@ -15,6 +15,7 @@ from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.samples import Place
 from analysis.statistics.times import LayerCosts, Measurement, find_error
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
+from study.terminal.text import joined
 from trainables.models.exit_rules import describe_rule
 
 
@@ -50,13 +51,15 @@ def compute_cuts(costs: LayerCosts, stored: Sequence[Predictions]) -> TimedCurve
 @matplotlib.rc_context(STYLE)
 def time_picture(evidence: Evidence) -> Picture | None:
     """Draw score against milliseconds per text; return None if no trusted measurement has single texts."""
-    made = evidence.trusted_times
-    if made is None or 1 not in made.batch_sizes:
-        return None
-    timed = {place: times for place, cell in evidence.cells_by_place.items() if (times := made.read(cell, 1))}
+    trusted = {task: made for _, task in evidence.cells_by_place if (made := evidence.find_trusted_times(task))}
+    timed = {
+        (label, task): times
+        for (label, task), cell in evidence.cells_by_place.items()
+        if task in trusted and (times := trusted[task].read(cell, 1))
+    }
     if not timed:
         return None
-    figure, panels = make_task_panels({task for _, task in timed}, xlabel="milliseconds per text")
+    figure, panels = make_task_panels(set(trusted), xlabel="milliseconds per text")
     styles = choose_styles(evidence.rows)
     trends: dict[str, list[str]] = {task: [] for task in panels}
     tips: list[Tip] = []
@@ -65,7 +68,7 @@ def time_picture(evidence: Evidence) -> Picture | None:
     for place, times in timed.items():
         label, task = place
         axes, style = panels[task], styles[label]
-        found, worst = _draw_curves(evidence, made, place, axes, style)
+        found, worst = _draw_curves(evidence, trusted[task], place, axes, style)
         has_curves = has_curves or bool(found)
         tips += found
         errors += worst
@@ -80,8 +83,9 @@ def time_picture(evidence: Evidence) -> Picture | None:
         axes.set_xlim(left=0)
     lines = {"other exit settings": 1.3, "all texts cut at a layer": 0.5}
     add_legend(figure, {label: styles[label] for label, _ in timed}, lines if has_curves else {})
+    machines = joined(list(dict.fromkeys(made.machine for made in trusted.values())))
     caption = (
-        f"Times are of single texts on {made.machine}. Marks are the settings of the trials, with 95 % intervals of "
+        f"Times are of single texts on {machines}. Marks are the settings of the trials, with 95 % intervals of "
         "both means. Thick lines are other exit settings of the same models, with the range of the scores over the "
         "seeds; thin lines cut all texts at one layer."
     )

@@ -216,6 +216,14 @@ def test_score_against_time_has_curves_cuts_and_marks(tmp_path):
     assert "Score against time per text" in first and 'id="picture-differences"' not in first
 
 
+def test_score_against_time_has_the_tasks_of_all_studies(tmp_path):
+    """Each study has been measured by itself."""
+    folders = [predicted_study(tmp_path / task, {"albert": 0.6}, [task], num_examples=60) for task in ("rte", "mrpc")]
+    studies = [load_study(timed_study(folder, lambda record, size: 10.0)) for folder in folders]
+    picture = time_picture(gather(studies))
+    assert [len(panel(picture, title).get_lines()) for title in ("RTE", "MRPC")] == [1, 1]
+
+
 def test_no_differences_without_a_baseline_or_a_test(tmp_path, evidence):
     assert differences_picture(evidence_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5)))) is None
     assert differences_picture(given(evidence, comparisons=[])) is None
