@@ -30,7 +30,13 @@ pytestmark = pytest.mark.slow
 SMALLEST = ["--method", "albert,palbert", "--task", "rte", "--seeds", "2", "--epochs", "2"]
 SMALL = [*SMALLEST, "--samples", "2"]
 # On a busy machine the launch takes more than a minute, and would measure times for another one.
-RUN = "import math, sys; from study import launch; launch.TIMING_SECONDS = math.inf; sys.exit(launch.main())"
+RUN = """
+import math, sys
+from study import launch
+from study.launching import child_processes
+child_processes.TIMING_SECONDS = math.inf
+sys.exit(launch.main())
+"""
 
 
 def command(folder: Path, *arguments: str, start: tuple[str, str] = ("-m", "study.launch")) -> list[str]:
