@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from analysis.layouts.evidence import gather
+from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.exit_tables import RULES, exits_table
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.pictures.picture import render_image
@@ -91,6 +91,13 @@ def out(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     launched_study(folder / "cpu-cola", mini_plan(methods=METHODS, tasks=("rte",), seeds=3, baseline="palbert"))
     return folder
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory) -> Evidence:
+    """A study of two methods with exits."""
+    folder = tmp_path_factory.mktemp("swept") / "made"
+    return gather([load_study(swept_study(folder, ["pondernet", "palbert"], ["rte"]))])
 
 
 @pytest.mark.parametrize("stage", [stage for scale in SCALES for stage in launches_of(scale)], ids=lambda s: s.name)
@@ -244,8 +251,7 @@ def test_a_claim_is_decided_only_by_what_has_learned(tmp_path, changed, word):
     assert len(decided) == 2 and all(line.endswith(f"| {word} |") for line in decided), lines
 
 
-def test_claim_within_layers_uses_best_real_setting(tmp_path):
-    evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
+def test_claim_within_layers_uses_best_real_setting(evidence):
     chosen = real_results_page.chosen_within(evidence, 4)
     assert all(np.mean(own.mean_layers) <= 4.1 for own in chosen.values())
     (found,) = compare(real_results_page.sample_chosen(chosen), evidence.baseline)
@@ -253,8 +259,7 @@ def test_claim_within_layers_uses_best_real_setting(tmp_path):
     assert found.test.difference == pytest.approx(means[found.row] - means[found.other])
 
 
-def test_a_budget_that_no_setting_fits_has_no_verdict(tmp_path, monkeypatch):
-    evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
+def test_a_budget_that_no_setting_fits_has_no_verdict(evidence, monkeypatch):
     monkeypatch.setattr(real_results_page, "BUDGET", 1)
     lines = "\n".join(real_results_page.claims(evidence)).splitlines()
     (line,) = [line for line in lines if line.startswith("| PALBERT - PonderNet, within 1 layers |")]
@@ -287,8 +292,7 @@ def test_verdict_of_a_row_that_hardly_exits_prints_the_registered_gate():
     ]
 
 
-def test_verdict_is_about_exits_only_with_gain_above_zero(tmp_path):
-    evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
+def test_verdict_is_about_exits_only_with_gain_above_zero(evidence):
     (found,) = (one for one in evidence.comparisons if one.task == "rte")
     test = dataclasses.replace(found.test, difference=0.05, low=0.04, high=0.06)
     found = dataclasses.replace(found, test=test, adjusted_p_value=0.01, row="palbert", other="pondernet")
