@@ -239,6 +239,7 @@ def study_of_a_gone_method(whole_study: tuple[Path, Path], tmp_path: Path) -> It
     method_files.include(None)
 
 
+@pytest.mark.long
 def test_what_needs_no_method_goes_on_without_its_folder(
     study_of_a_gone_method: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
