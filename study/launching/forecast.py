@@ -108,9 +108,9 @@ def forecast_plan(
     lines.append(_SELECTION[plan.protocol.selection])
     if plan.protocol.select_by is not UNSET:
         lines.append(describe_select_by(plan.protocol.select_by))
-    place, _ = choose_storage(storage, folder, facts)
+    place, told = choose_storage(storage, folder, facts)
     space = estimate_space(progress or compute_progress(plan, facts), place, slots=slots, measured=measured)
-    lines += [space.describe()] if space else []
+    lines += told + ([space.describe()] if space else [])
     if progress is None:
         return Forecast(costs, measured, None, lines)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)

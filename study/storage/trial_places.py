@@ -478,7 +478,7 @@ def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> tu
     elif original := find_original(folder, facts):
         chosen = StudyStorage(place, _name_area(folder, uuid.uuid4().hex))
         line = f"this study is a copy of {original}, whose files in {before.address} stay as they are"
-        return chosen, [*lines, f"{line}; the copy's unfinished trials restart in {chosen.address}"]
+        return chosen, [*lines, f"{line}; the copy's unfinished trials restart in {place}"]
     elif place == before.place:
         return before, lines
     else:

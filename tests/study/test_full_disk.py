@@ -157,3 +157,4 @@ def test_dry_run_measures_the_states_in_the_area_of_a_study(tmp_path):
     state.write_bytes(b"state" * 600)
     lines = forecast_plan(plan, tmp_path / "study", with_probe=False).lines
     assert [line for line in lines if f"the disk of {tmp_path / 'states'} has" in line]
+    assert f"--storage is {tmp_path / 'states'}, as in the last launch" in lines
