@@ -20,7 +20,7 @@ from study.facts import events
 from study.facts.provenance import Provenance
 from study.plans import profiles
 from study.plans.plan import Plan
-from study.plans.ranges import NONE, format_toml, override_settings, read_tables, split_key
+from study.plans.ranges import NONE, find_keys, format_toml, override_settings, read_tables, split_key
 from study.plans.resolved_plan import Arm, ResolvedPlan, digest
 from study.plans.sweeps import add_vary_table
 from study.terminal.text import list_first
@@ -304,8 +304,9 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
     compared = [arm for arm in later.arms if arm.name in before and (settled is None or arm.name in settled)]
     for arm in compared:
-        keys = {split_key(key)[1] for plan in (earlier, later) for key in plan.request.settings}
-        for change in compare_arms(before[arm.name], arm, set_by_hand=keys):
+        own = f"{arm.method}/{arm.task}"
+        fields = {field for plan in (earlier, later) for field in find_keys(plan.request.settings, own)}
+        for change in compare_arms(before[arm.name], arm, set_by_hand=fields):
             is_of_data = change.startswith("data_fingerprint ") and earlier.request.data != later.request.data
             line = describe_data_change(earlier.request, later.request) if is_of_data else change
             arms_by_change.setdefault(line, []).append(arm.name)

@@ -129,6 +129,8 @@ def test_changed_default_names_option_that_keeps_value():
     assert compare_plans(earlier, later) == [f"hidden_dropout 0.0 -> 0.1 (a new default; {advice})"]
     by_hand = replace(later, request=replace(later.request, settings={"hidden_dropout": 0.1}))
     assert compare_plans(earlier, by_hand) == ["hidden_dropout 0.0 -> 0.1"]
+    for_another = replace(later, request=replace(later.request, settings={"palbert:hidden_dropout": 0.1}))
+    assert compare_plans(earlier, for_another) == [f"hidden_dropout 0.0 -> 0.1 (a new default; {advice})"]
 
 
 @pytest.mark.parametrize(
