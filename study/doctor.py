@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import field
+from msgspec.structs import replace
 
 from study.facts.provenance import Provenance, list_other_code, read_provenance, versions
 from study.storage.addresses import (
@@ -329,8 +330,17 @@ def _describe_silent_node(node: dict[str, Any], error: Exception) -> Finding:
 
 
 def run(options: Options) -> int:
-    """Run all checks and print the findings; return 1 if there is a fault, else 0."""
+    """Run all checks and print the findings; return 1 if there is a fault, else 0.
+
+    Raises:
+        ValueError: if an option is invalid, or would be ignored beside --cluster.
+    """
     faults = 0
+    if options.cluster is not None and (others := _list_typed(replace(options, cluster=None))):
+        raise ValueError(
+            f"--cluster only looks for unfilled fields in its file, and ignores {', '.join(others)}; leave out one of "
+            "the two"
+        )
     if options.address is not None:
         check_address(options.address)
     tracking = None if options.tracking_uri is None else check_tracking_address(options.tracking_uri)
@@ -344,6 +354,17 @@ def run(options: Options) -> int:
     whole = "ready" if options.cluster is None else f"nothing in {options.cluster} is left to fill in"
     print(counted(faults, "fault") if faults else whole)
     return 1 if faults else 0
+
+
+def _list_typed(options: Options) -> list[str]:
+    """List the options, with their values, that are not at their defaults."""
+    default = Options()
+    values = {name: getattr(options, name) for name in Options.__struct_fields__}
+    return [
+        f"--{name.replace('_', '-')} {masked(str(value))}"
+        for name, value in values.items()
+        if value != getattr(default, name)
+    ]
 
 
 def _check_all(options: Options, storage: str, tracking: str | None) -> Iterator[Finding]:

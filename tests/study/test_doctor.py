@@ -151,6 +151,14 @@ def test_unfilled_fields_of_a_cluster_are_named(
     assert doctor.main(["--cluster", str(filled)]) == 0
 
 
+def test_options_that_a_check_of_a_file_would_ignore_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctor.main(["--cluster", str(ROOT / "cluster.yaml"), "--data", "hub", "--wait-minutes", "2"]) == 2
+    error = capsys.readouterr().err
+    assert "ignores --data hub, --wait-minutes 2.0; leave out one of the two" in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "cannot be read: No such file or directory"), ("a: [", "is not YAML: while parsing a flow node")],
