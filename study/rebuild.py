@@ -34,7 +34,6 @@ from study.facts.study_folder import (
     predictions_file,
 )
 from study.plans.resolved_plan import Arm
-from study.storage.addresses import TRACKING_HELP
 from study.storage.trial_places import locate_model
 from study.terminal.command_line import Command, argument, option
 from study.terminal.output import show_waiting
@@ -160,11 +159,15 @@ class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.rebuild`: the study's folder and the MLflow store."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
+    tracking_uri: Annotated[
+        str | None, option("MLflow URL or sqlite:///FILE; default: as in the last launch", "URI|none")
+    ] = None
 
 
 def run(options: Options) -> int:
     """Repair predictions, write the exports and copy the runs into MLflow. Return 1 if any of this fails, else 0.
+
+    Without --tracking-uri, the store is that of the last launch.
 
     Raises:
         ValueError: if the folder holds no study.
@@ -175,7 +178,9 @@ def run(options: Options) -> int:
         raise ValueError(f"{folder} has no events; allowed: the folder of a study that has been launched")
     is_repaired = repair_predictions(folder, facts.records)
     is_written = write_files(folder, compute_progress(plan, facts))
-    return 0 if _mirror(folder, options.tracking_uri) and is_written and is_repaired else 1
+    last = facts.last_launch.began.execution if facts.last_launch else None
+    uri = options.tracking_uri or (last.tracking_uri if last else None)
+    return 0 if _mirror(folder, uri) and is_written and is_repaired else 1
 
 
 def repair_predictions(folder: Path, records: Iterable[Record]) -> bool:

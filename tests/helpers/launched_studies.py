@@ -21,7 +21,7 @@ from analysis.tables import write_tables
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler, specify_trial
 from study.drivers.driver import end_trial
-from study.facts.events import FORMAT, Report
+from study.facts.events import FORMAT, Execution, Report
 from study.facts.journal import Journal
 from study.facts.plan_file import PlanFile, write_plan
 from study.facts.provenance import Provenance
@@ -86,6 +86,7 @@ def launch(
     retry_failed: bool = False,
     broken: Mapping[int, str] | None = None,
     code: Provenance | None = None,
+    execution: Execution | None = None,
 ) -> None:
     """One launch, two trials at a time; `killed_after` so many reports its process is gone. `code`: else `PROVENANCE`.
 
@@ -97,7 +98,9 @@ def launch(
         faults = Faults(clock=count(step=100).__next__)  # pauses are over when they are looked at
         code = code or PROVENANCE
         scheduler = Scheduler(plan, journal, code, max_gpu_hours=max_gpu_hours, faults=faults)
-        scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
+        scheduler.begin_launch(
+            command="python -m study.launch --task rte", host="node-1", pid=12345, execution=execution
+        )
         scheduler.reopen_failed(retry_failed=retry_failed)
         for key in list(scheduler.facts.under_way):
             scheduler.retry(key, failure_of("machine", error="node 7 is gone"))

@@ -1,6 +1,7 @@
 """The exports of a study: pytest tests/study/test_rebuild.py"""
 
 import shutil
+from types import SimpleNamespace
 
 import optuna
 import pytest
@@ -12,6 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from study import rebuild
 from study.decisions.progress import compute_progress
+from study.facts.events import Execution
 from study.facts.record import format_records
 from study.facts.study_facts import read_facts
 from study.plans import profiles
@@ -89,6 +91,22 @@ def test_runs_are_written_to_a_store_in_the_folder(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
     assert rebuild.main([str(folder)]) == 0
     assert (folder / "mlflow.db").exists()
+
+
+@pytest.mark.parametrize("uri", ["none", "https://mlflow.example"])
+def test_runs_go_where_the_last_launch_wrote_them(tmp_path, monkeypatch, uri):
+    plan, commands = mini_plan(methods=("albert",), tasks=("rte",), seeds=1), []
+    launch(tmp_path / "s", plan, execution=Execution(driver="local", tracking_uri=uri))
+    monkeypatch.setattr(rebuild, "analyse", lambda folder: True)
+    monkeypatch.setattr(rebuild, "repair_predictions", lambda folder, records: True)
+
+    def run(command, **_):
+        commands.append(command[2:])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(rebuild.subprocess, "run", run)
+    assert rebuild.main([str(tmp_path / "s")]) == 0
+    assert commands == [["study.mirror", str(tmp_path / "s"), "--tracking-uri", uri]] * (uri != "none")
 
 
 def content_of(folder):
