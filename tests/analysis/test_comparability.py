@@ -44,8 +44,8 @@ def compared(folder):
     ("own", "words"),
     [
         ({"epochs": 3}, ["best of 3 epochs"]),
-        ({"select": "last"}, ["the last epoch"]),
-        ({"stop_after": 5}, ["at most 25 epochs, ", "after 5 epochs"]),
+        pytest.param({"select": "last"}, ["the last epoch"], marks=pytest.mark.long),
+        pytest.param({"stop_after": 5}, ["at most 25 epochs, ", "after 5 epochs"], marks=pytest.mark.long),
     ],
 )
 def test_rows_whose_epochs_dev_chose_unalike_are_not_tested(tmp_path, monkeypatch, own, words):

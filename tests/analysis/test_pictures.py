@@ -381,6 +381,7 @@ def test_pictures_have_the_width_of_a_column_or_a_page(drawn):
     assert {round(72 * picture.figure.get_figwidth()) for picture in drawn} <= {219, 455}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("draw", [layers_picture, exits_picture])
 def test_nine_tasks_fit_on_printed_page(evidence, draw):
     own = {label: evidence.exits[label, "rte"] for label in METHODS}

@@ -48,7 +48,9 @@ def untimed(rows) -> list[dict]:
     return [{name: value for name, value in row.items() if name not in TIMES} for row in to_plain(rows)]
 
 
-@pytest.mark.parametrize("objective", recipes.list_recipes())
+@pytest.mark.parametrize(
+    "objective", [pytest.param(name, marks=[pytest.mark.long] * (":" in name)) for name in recipes.list_recipes()]
+)
 def test_a_resumed_run_ends_as_one_that_never_stopped(objective, corpus, cache, tmp_path) -> None:
     spec = pretraining_spec(objective, corpus, hidden_dropout=0.1, steps=5)
     whole = run_all(spec, cache)
