@@ -352,9 +352,9 @@ def register_models(mirrored: Mirror, *, include: Sequence[str] = ()) -> None:
     try:
         for line in register(mirrored.tracking, compute_progress(plan, mirrored.facts), mirrored.folder):
             print(line, flush=True)
+    except OSError:  # a file of a model
+        raise
     except outages() as error:
-        if isinstance(error, OSError):  # a file of a model
-            raise
         raise ValueError(
             f"{masked(mirrored.uri)} did not register the models: {reason(error)}; the runs are there; "
             "run the same command again, or leave out --register"

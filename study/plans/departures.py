@@ -53,10 +53,9 @@ def does_hold(departure: Departure, arm: Arm) -> bool:
     """
     space = search_spaces.load_space(arm.base_method)
     in_file = {**list_defaults(), **space.fixed, **space.fixed_by_task.get(arm.task, {})}
-    fixed = {name: value for name, value in {**list_defaults(), **arm.fixed}.items() if name not in arm.searched_fields}
     menus = {**space.paper_grid, **{field: [value] for field, value in in_file.items()}}
     fields, tuned = menus.keys() & {*departure.what.split(", ")}, {*arm.searched_fields} & {*space.space}
-    return all(field in tuned or menus[field] == [fixed.get(field)] != [None] for field in fields)
+    return all(field in tuned or menus[field] == [arm.read_field(field)] != [None] for field in fields)
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
