@@ -40,10 +40,11 @@ def describe_versions(needed: Iterable[Requirement], tested: Mapping[str, str]) 
             version = Version(importlib.metadata.version(requirement.name)).public
         except importlib.metadata.PackageNotFoundError:
             continue
-        if version != tested[requirement.name]:
+        expected = tested[requirement.name.lower()]
+        if version != expected:
             is_allowed = requirement.specifier.contains(version, prereleases=True)
             limit = "" if is_allowed else f"; pyproject.toml allows {requirement.specifier}"
-            lines.append(f"{requirement.name} {version}: tested with {tested[requirement.name]}{limit}")
+            lines.append(f"{requirement.name} {version}: tested with {expected}{limit}")
     return lines
 
 

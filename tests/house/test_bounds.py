@@ -53,7 +53,7 @@ def test_extras_of_a_study_contain_the_one_that_trains():
 
 
 def test_newest_versions_are_compared_with_the_tested_ones(monkeypatch: pytest.MonkeyPatch):
-    installed = {"torch": "3.1.0+cpu", "ray": "2.60.0", "mlflow": "3.17.2"}
+    installed = {"torch": "3.1.0+cpu", "ray": "2.60.0", "mlflow": "3.17.2", "types-PyYAML": "6.1"}
 
     def version(name: str) -> str:
         if name in installed:
@@ -61,8 +61,9 @@ def test_newest_versions_are_compared_with_the_tested_ones(monkeypatch: pytest.M
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    tested = {"torch": "2.13.0", "ray": "2.60.0", "mlflow": "3.17.1"}
-    needed = [Requirement(text) for text in ("torch>=2.9,<3", "ray[tune]>=2.59", "mlflow>=3.16,<3.19", "pandas>=3")]
+    tested = {"torch": "2.13.0", "ray": "2.60.0", "mlflow": "3.17.1", "types-pyyaml": "6.1"}
+    texts = ("torch>=2.9,<3", "ray[tune]>=2.59", "mlflow>=3.16,<3.19", "pandas>=3", "types-PyYAML>=6")
+    needed = [Requirement(text) for text in texts]
     assert requirements.describe_versions(needed, tested) == [
         "torch 3.1.0: tested with 2.13.0; pyproject.toml allows <3,>=2.9",
         "mlflow 3.17.2: tested with 3.17.1",
