@@ -25,6 +25,7 @@ from study.storage.addresses import check_folder, make_writable
 from study.terminal.command_line import Command, add_once, argument, option, read_pair
 from study.terminal.text import format_markdown
 from trainables.configuration.schema import Typed
+from trainables.configuration.spelling import is_same_name
 from trainables.files import atomic_files
 
 LAYOUTS = (
@@ -198,14 +199,23 @@ def _print_cut(options: Options) -> int:
     if options.strict:
         _require_complete(dev)
     rows, tasks = ([name for text in texts for name in text.split(",")] for texts in (options.rows, options.tasks))
+    labels = [line.label for line in dev.lines if line.source == "ours"]
     names = dict[str, str]()
     for text in options.names:
-        add_once(names, *read_pair("--names", text, "ROW=NAME"), "--names")
+        add_once(names, *_read_name(text, labels), "--names")
     table = select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
     if options.beside:
         table = add_given_scores(table, Path(options.beside))
     print(render(table, formats[0] if formats else "md"), end="")
     return 0
+
+
+def _read_name(text: str, labels: Sequence[str]) -> tuple[str, str]:
+    """Split a value of --names at the `=` behind a row's label; a label such as `palbert:beta=0.1` has one itself."""
+    row, name = read_pair("--names", text, "ROW=NAME")
+    places = [place for place, letter in enumerate(text) if letter == "="]
+    splits = [(text[:place], text[place + 1 :]) for place in reversed(places)]
+    return next((split for split in splits if any(is_same_name(split[0], label) for label in labels)), (row, name))
 
 
 def _write(options: Options) -> int:

@@ -42,6 +42,19 @@ def test_latex_has_the_table_and_notes_as_comments_alone(folder, capsys):
 
 
 @pytest.mark.parametrize(
+    ("value", "row", "name"),
+    [
+        ("palbert:beta=0.1=PALBERT", "palbert:beta=0.1", "PALBERT"),
+        ("palbert:beta=0.1=beta=0.1", "palbert:beta=0.1", "beta=0.1"),
+        ("PALBERT=beta=0.1", "PALBERT", "beta=0.1"),
+        ("palbert:beta=0.3=x", "palbert:beta", "0.3=x"),
+    ],
+)
+def test_rows_of_varied_values_can_be_renamed(value, row, name):
+    assert tables._read_name(value, ["palbert", "palbert:beta=0.1"]) == (row, name)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--rows", "palbret"], "no row named 'palbret'; available: albert, palbert; did you mean palbert?"),
