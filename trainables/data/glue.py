@@ -492,11 +492,11 @@ def _list_spellings(task: Task, *, is_exported: bool) -> dict[str, int]:
 
 
 def _hub_errors() -> AbstractContextManager[None]:
-    menu = "--data FOLDER in the original GLUE layout"
-    offline = (
-        "fill the cache of `datasets` on a machine with a network and set HF_HUB_OFFLINE=1 and HF_DATASETS_OFFLINE=1"
-    )
-    return hub_errors(HUB_NAME, allowed=menu, offline=offline)
+    from datasets.config import HF_DATASETS_CACHE
+
+    menu = "--data FOLDER with GLUE's files, such as FOLDER/RTE/train.tsv"
+    offline = f"copy {HF_DATASETS_CACHE} from a machine that has loaded {HUB_NAME}, or set HF_HOME to its folder"
+    return hub_errors(f"--data hub: {HUB_NAME}", allowed=menu, offline=offline)
 
 
 @cache

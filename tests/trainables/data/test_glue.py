@@ -293,7 +293,11 @@ def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
         line for line in run.stderr.splitlines() if line.startswith("trainables.files.sources.HubUnreachable")
     ]
     assert "nyu-mll/glue " in message and " local cache" in message
-    assert "--data FOLDER" in message and "HF_HUB_OFFLINE=1" in message and "HF_DATASETS_OFFLINE=1" in message
+    assert (
+        "--data hub: " in message
+        and "allowed: --data FOLDER with GLUE's files, such as FOLDER/RTE/train.tsv" in message
+    )
+    assert f"to work offline, copy {tmp_path / 'datasets'} from a machine that has loaded nyu-mll/glue" in message
 
 
 @pytest.mark.slow
@@ -302,7 +306,7 @@ def test_a_hub_that_does_not_answer_is_said_within_seconds(tmp_path: Path) -> No
     code += "fingerprint(TASKS['rte'], 'hub')"
     environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "HubUnreachable: nyu-mll/glue " in run.stderr
+    assert "HubUnreachable: --data hub: nyu-mll/glue " in run.stderr
     assert "Retrying" not in run.stderr
 
 
