@@ -209,11 +209,12 @@ def describe_power(request: Request) -> list[str]:
     known = {title: spread for title, spread in spreads.items() if spread is not None}
     generated = f"the data are generated, and fewer than {counted(FEWEST_TO_DETECT, 'seed')} of two methods have scores"
     unknown = [
-        f"power on {task.title} is unknown: "
+        f"power on {task.title} is unknown"
         + (
-            f"{generated}; --assume-spread POINTS predicts it"
+            f": {generated}; --assume-spread POINTS predicts it"
             if plan.request.is_generated and find_default(task)
-            else f"no kept study has {joined(task.metrics)}"
+            else f" before its first scores, because no kept study has {joined(task.metrics)}, and --assume-spread is "
+            "the spread over seeds alone, not over dev examples"
         )
         for task in tasks
         if task.title not in known

@@ -73,6 +73,17 @@ def test_assumed_spread_comes_before_own_and_own_before_the_default():
     assert choose_spread(TASKS["stsb"], rows=1500, assumed=1.0, own=None) is None
 
 
+def test_metric_of_no_kept_study_says_why_its_power_is_unknown(tmp_path):
+    plan = mini_plan(tasks=("stsb",))
+    (line,) = describe_power(
+        Request(plan=plan, folder=str(tmp_path / "none"), rows={"stsb": 1500}, assumed={"stsb": 1.0})
+    )
+    assert line == (
+        "power on STS-B is unknown before its first scores, because no kept study has pearson and spearman, and "
+        "--assume-spread is the spread over seeds alone, not over dev examples"
+    )
+
+
 def test_generated_task_borrows_no_spread_of_real_data():
     task = TASKS["rte"]
     alone = Spread(rows=250, over_seeds=9e-4, interaction=0.0, over_examples=math.nan, source="this study")
