@@ -57,6 +57,7 @@ from trainables.configuration import Count
 from trainables.configuration.schema import Typed, to_plain
 from trainables.files.atomic_files import is_unfinished
 
+FOLDER = re.compile(rb"(-m (?:study\.time|analysis\.explain) ).*?(?= and python |</p>| METHOD/TASK|\n|$)")
 TABLES, REPORT = "tables", (PAGE, "pictures/*")
 VERSIONS = {  # file that names the version which wrote the tables or the report -> where it names the version
     WRITTEN_BY: re.compile(rb'"version": ?"(.*?)"'),
@@ -378,10 +379,17 @@ def _compare_files(
     for name, content in there.items():
         if name not in files:
             lines.append(f"{folder / name} is not a file of {what}; it is outdated, or somebody else wrote it")
-        elif not (have_same_content if name == PAGE else operator.eq)(content, files[name]):
-            found = first_difference(content, files[name])
+        elif not (have_same_content if name == PAGE else operator.eq)(
+            own := leave_out_folders(content), expected := leave_out_folders(files[name])
+        ):
+            found = first_difference(own, expected)
             lines.append(f"{folder / name} differs from what the study gives: {found}")
     return lines
+
+
+def leave_out_folders(content: bytes) -> bytes:
+    """Leave out the study's folder in printed commands, so that a moved study has the same files."""
+    return FOLDER.sub(rb"\1", content)
 
 
 # ---- description of differences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from analysis.layouts.evidence import Evidence, make_table
@@ -14,7 +15,7 @@ from trainables.data.tasks import TASKS
 MOST_ROWS = 4  # of which all pairs are compared; of more, only pairs with a reference
 SPLIT_BATCH = 1  # batch size at which a note compares the heads with the encoder
 NOTED_SHARE = 0.5  # least time of the heads, as a share of the encoder's, that a note reports
-COMMAND = "python -m study.time runs/NAME"  # without the folder, so that a moved study has the same answer
+COMMAND = "python -m study.time"
 RATIO = NumberFormat("{} ({} to {})", ("", *INTERVAL), decimals=2)
 COLUMNS = {
     "mean_ms": "mean",
@@ -156,11 +157,11 @@ def describe_times(evidence: Evidence) -> list[str]:
     if not cells:
         return []
     if not evidence.measurements:
-        return [f"Times were not measured. To measure them: {COMMAND}"]
+        return [f"Times were not measured. To measure them: {_list_commands(evidence)}"]
     made = evidence.trusted_times
     if made is None:
         reason = evidence.measurements[0].disturbance
-        return [f"No times are compared: {reason}. To measure again on an idle machine: {COMMAND}"]
+        return [f"No times are compared: {reason}. To measure again on an idle machine: {_list_commands(evidence)}"]
     lines = [
         f"Time on {TASKS[task].title}, in batches of {size}: {sentence}."
         for task in dict.fromkeys(task for _, task in evidence.cells_by_place)
@@ -168,6 +169,11 @@ def describe_times(evidence: Evidence) -> list[str]:
         if (sentence := _describe_ratios(evidence, made, task, size))
     ]
     return [*lines, f"Times were measured on {made.machine}; each interval is for its pair alone."] if lines else []
+
+
+def _list_commands(evidence: Evidence) -> str:
+    """List the commands that measure the times of the studies."""
+    return " and ".join(f"{COMMAND} {shlex.quote(str(study.folder))}" for study in evidence.studies)
 
 
 def _describe_ratios(evidence: Evidence, made: Measurement, task: str, size: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pytest
 from helpers.made_studies import arm, evidence_of, read_table, write_study
@@ -111,13 +113,21 @@ def test_times_of_a_busy_machine_are_in_no_sentence(measured, reason, tmp_path):
     assert "; not to be trusted: " in times_table(evidence).heading and reason in times_table(evidence).heading
     (line,) = describe_times(evidence)
     assert line.startswith("No times are compared: ") and reason in line
-    assert line.endswith("To measure again on an idle machine: python -m study.time runs/NAME")
+    assert line.endswith(f"To measure again on an idle machine: python -m study.time {tmp_path / 's'}")
 
 
 def test_unmeasured_study_names_the_command(tmp_path):
     evidence = evidence_of(write_study(tmp_path / "s", arm("albert", "rte", [0.7] * 5)))
     assert times_table(evidence) is None
-    assert describe_times(evidence) == ["Times were not measured. To measure them: python -m study.time runs/NAME"]
+    assert describe_times(evidence) == [
+        f"Times were not measured. To measure them: python -m study.time {tmp_path / 's'}"
+    ]
+
+
+def test_command_that_measures_quotes_the_folder(tmp_path):
+    evidence = evidence_of(write_study(tmp_path / "my study", arm("albert", "rte", [0.7] * 5)))
+    (line,) = describe_times(evidence)
+    assert shlex.split(line)[-1] == str(tmp_path / "my study")
 
 
 def test_another_machine_adds_a_block(tmp_path):

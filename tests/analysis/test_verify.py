@@ -344,6 +344,16 @@ def test_edit_of_report_or_picture_is_found(study: Path) -> None:
 
 
 @pytest.mark.slow
+def test_moved_study_has_the_same_report_and_answer(study: Path, tmp_path: Path) -> None:
+    write_report(study)
+    assert f"python -m study.time {study}" in (study / "tables" / "answer.md").read_text()
+    assert f"python -m analysis.explain {study} METHOD/TASK" in (study / "report.html").read_text()
+    moved = tmp_path / "elsewhere and so on"
+    shutil.copytree(study, moved)
+    assert verify(moved) == []
+
+
+@pytest.mark.slow
 def test_command_prints_every_difference_and_exits_1(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit_a_table(study)
     assert main([str(study)]) == 1
