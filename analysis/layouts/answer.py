@@ -16,10 +16,10 @@ from analysis.layouts.evidence import Evidence, add_seeds, format_test, make_tab
 from analysis.layouts.exit_tables import (
     GAIN_MEANS,
     NO_SETTING,
-    POINTS_LOST,
     WITHIN,
     describe_gain,
-    explain_drawn_exits,
+    explain_difference,
+    explain_saving,
 )
 from analysis.layouts.paper_tables import ON_THESE_ROWS, is_chosen_on_these_rows
 from analysis.layouts.rendering import markdown_grid, markdown_text
@@ -28,7 +28,6 @@ from analysis.layouts.time_tables import describe_times, format_ratio
 from analysis.statistics.budgets import Kept
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
-from analysis.statistics.exit_settings import HALVINGS
 from analysis.statistics.samples import PLAIN_METHOD, Place
 from analysis.studies.cells import find_repeats
 from study.terminal.text import counted, joined
@@ -37,6 +36,7 @@ from trainables.data.tasks import TASKS
 NOTHING_MISSING = "Nothing is missing"
 GENERATED = "The tasks are generated (mini-GLUE): the numbers say nothing about GLUE."
 MOST_PAIRS = 3  # of methods without the baseline that the headline names
+LONGEST_CAVEAT = 240  # letters that the report does not fold
 IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that only the report prints
 
 
@@ -73,6 +73,12 @@ class Caveat:
 
     text: str
     anchor: str
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The text up to its list, and the list, which the report folds; "" if the whole text is short."""
+        head, colon, rest = self.text.partition(": ")
+        return (f"{head}.", rest) if colon and len(self.text) > LONGEST_CAVEAT else (self.text, "")
 
 
 def summary_table(evidence: Evidence) -> Table:
@@ -146,11 +152,9 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     """Explain the columns of the summary."""
     shown = {name for line in lines for name in line.entries}
     if "difference" in shown:
-        means = " (over all searches)" * bool(evidence.comparisons_of_methods)
-        yield (
-            f"Against {evidence.baseline}: the difference of the mean scores{means}, in points, with its "
-            "uncorrected 95 % interval; ↑ and ↓ are significant after Holm's correction."
-        )
+        over = " (over all searches)" * bool(evidence.comparisons_of_methods)
+        difference = explain_difference(_list_tests(evidence), over)
+        yield f"Against {evidence.baseline}: {difference}; ↑ and ↓ are significant after Holm's correction."
     if chosen := [row.label for row in evidence.rows if is_chosen_on_these_rows(evidence, row)]:
         yield (
             f"{ON_THESE_ROWS.capitalize()} ({joined(chosen)}): each trial kept its best epoch on the same dev "
@@ -159,12 +163,7 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     if "gain" in shown:
         yield f"Gain of exits: {GAIN_MEANS}"
     if "fewest_layers" in shown:
-        references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
-        yield (
-            f"{WITHIN.capitalize()}: score and fewest mean layers at which some setting of the method's own exit rule"
-            f"{explain_drawn_exits(evidence)} loses at most {POINTS_LOST} against {references}, chosen on one half of "
-            f"dev and measured on the other, over {HALVINGS} random splits ({NO_SETTING}: none does)."
-        )
+        yield f"{WITHIN.capitalize()}: score and fewest mean layers {explain_saving(evidence)}."
     made = evidence.trusted_times
     if made is not None and "time_ratio" in shown:
         yield (

@@ -25,7 +25,7 @@ from analysis.layouts.table import (
 )
 from analysis.statistics import costs
 from analysis.statistics.budgets import MOST_LOST, Saving
-from analysis.statistics.comparisons import is_epoch_chosen_on_dev
+from analysis.statistics.comparisons import Comparison, is_epoch_chosen_on_dev
 from analysis.statistics.curves import shared_ranges
 from analysis.statistics.exit_settings import HALVINGS, apply_settings
 from analysis.statistics.exits import Guarantee, Sweep, find_rule, read_guarantees
@@ -107,17 +107,14 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
     if "gain" in shown:
         yield f'"Gain" is {GAIN_MEANS}'
     if "fewest_layers" in shown:
-        references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
         yield (
-            f'"{WITHIN.capitalize()}" has the fewest mean layers that lose at most {POINTS_LOST} against {references}, '
-            f"under the arm's own exit rule{explain_drawn_exits(evidence)} / any exit rule, with the difference; one "
-            f"half of dev chooses the setting, the other half measures it, and the numbers are means over {HALVINGS} "
-            "random splits into halves."
+            f'"{WITHIN.capitalize()}" has the fewest mean layers, with the difference, '
+            f"{explain_saving(evidence, others=' / any exit rule')}."
         )
     if "megaflops" in shown:
         yield '"MFLOPs" is a mean over dev texts without padding.'
     if "difference" in shown:
-        yield f'"Difference" is the mean score minus that of {baseline}; intervals are 95 % intervals.'
+        yield f'"Difference" from {baseline} is {explain_difference(evidence.differences.values())}.'
 
 
 def _warn_of_guarantees(evidence: Evidence, guarantees: Iterable[Place]) -> list[str]:
@@ -126,7 +123,26 @@ def _warn_of_guarantees(evidence: Evidence, guarantees: Iterable[Place]) -> list
     return [CHOSEN_ON_DEV] * chosen
 
 
-def explain_drawn_exits(evidence: Evidence) -> str:
+def explain_saving(evidence: Evidence, others: str = "") -> str:
+    """Explain how the exits of column `fewest_layers` are chosen; `others` are rules besides the method's own."""
+    references = " or ".join(dict.fromkeys(saving.reference for saving in evidence.savings.values()))
+    return (
+        f"at which some setting of the method's own exit rule{_explain_drawn_exits(evidence)}{others} loses at most "
+        f"{POINTS_LOST} against {references}, chosen on one half of dev and measured on the other, over {HALVINGS} "
+        f"random splits ({NO_SETTING}: none does)"
+    )
+
+
+def explain_difference(tests: Iterable[Comparison], over: str = "") -> str:
+    """Explain a difference from the baseline, and what its interval is corrected for. The means are `over` this."""
+    looks = max((test.looks for test in tests), default=1)
+    interval = "its uncorrected 95 % interval"
+    if looks > 1:
+        interval = f"its 95 % interval, corrected for {looks} analyses (Bonferroni) but not for the other comparisons"
+    return f"the difference of the mean scores{over}, in points, with {interval}"
+
+
+def _explain_drawn_exits(evidence: Evidence) -> str:
     """Explain in parentheses what the own exit settings of methods with random exits are; "" if none has such exits."""
     names = list(
         dict.fromkeys(row for row, task in evidence.savings if draws_exits(evidence.cells_by_place[row, task]))

@@ -17,9 +17,11 @@ from analysis import report
 from analysis.layouts import answer as layouts_answer
 from analysis.layouts.answer import answer, caveats, headline, summary_table
 from analysis.layouts.evidence import Evidence
-from analysis.layouts.exit_tables import exits_table
+from analysis.layouts.exit_tables import exits_table, explain_difference
 from analysis.layouts.model_notes import full_run_notes
+from analysis.statistics.comparisons import Comparison
 from analysis.statistics.exits import read_exits, read_full_run
+from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
 from study.facts.study_folder import predictions_file
 
@@ -142,9 +144,18 @@ def test_answer_and_report_say_which_method_is_faster(tmp_path):
         assert "no difference in time was found between pabee and albert (ratio " in text
 
 
+def test_words_say_what_an_interval_is_corrected_for():
+    test = PairedTest(0.01, -0.01, 0.03, 0.1, 0.005, 9.0)
+    once, twice = (Comparison("palbert", "albert", "rte", "baseline", test, 0.1, None, looks) for looks in (1, 2))
+    assert explain_difference([once]).endswith("with its uncorrected 95 % interval")
+    assert explain_difference([once, twice]).endswith(
+        "with its 95 % interval, corrected for 2 analyses (Bonferroni) but not for the other comparisons"
+    )
+
+
 def test_study_without_times_names_the_command(tmp_path):
     found = evidence_of(write_study(tmp_path / "s", arm("albert", "rte", [0.7] * 5)))
-    assert "Times were not measured. To measure them: python -m study.time runs/NAME" in answer(found)
+    assert f"Times were not measured. To measure them: python -m study.time {tmp_path / 's'}" in answer(found)
 
 
 def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
