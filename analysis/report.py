@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import base64
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from markupsafe import Markup
 
@@ -31,10 +32,11 @@ from analysis.pictures.picture import (
     DARK,
     Picture,
     choose_styles,
+    draw_key,
     follow_page,
-    inline_svg,
     name_colours,
     render_image,
+    render_panels,
 )
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.costs import row_ledger, warn_of_unlike_compute
@@ -55,6 +57,7 @@ from trainables.data.tasks import TASKS
 from trainables.files import atomic_files
 
 PAGE = "report.html"
+IMAGES: tuple[Literal["svg", "pdf"], ...] = ("svg", "pdf")  # formats of the files of pictures
 # Pictures for the first screen; it shows the first one that exists, or the first two if they stand side by side.
 FIRST = "picture-score-against-time picture-score-against-layers picture-differences picture-seeds"
 # A table that is in neither list is collapsed.
@@ -110,16 +113,16 @@ def report_files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[
     The same study always gives the same bytes.
     """
     made = pictures(evidence)
-    images = {picture.name: render_image(picture.figure, "svg") for picture in made}
-    files = {f"pictures/{name}.svg": image for name, image in images.items()}
-    files |= {f"pictures/{picture.name}.pdf": render_image(picture.figure, "pdf") for picture in made}
-    return files | {PAGE: report_page(study, evidence, tables, made, images).encode()}
+    files = {
+        f"pictures/{picture.name}.{ending}": render_image(picture.figure, ending)
+        for picture in made
+        for ending in IMAGES
+    }
+    return files | {PAGE: report_page(study, evidence, tables, made).encode()}
 
 
-def report_page(
-    study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
-) -> str:
-    """Render the page as HTML; `images` maps the names of the pictures to SVG files."""
+def report_page(study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture]) -> str:
+    """Render the page as HTML."""
     links = {(label, cell.task): f"#table-runs-{label}" for label, cell in evidence.cells if cell.records}
     signs = {label: f"m{COLOURS.index(style.colour)}" for label, style in choose_styles(evidence.rows).items()}
     told = {  # at the top of the page
@@ -138,13 +141,19 @@ def report_page(
         for table in tables
     }
     for picture in drawn:
-        svg = Markup(follow_page(inline_svg(images[picture.name], picture.name)))
-        html = Markup(load_template("picture.html.j2").render(picture=picture, svg=svg))
+        html = Markup(
+            load_template("picture.html.j2").render(
+                picture=picture,
+                keys=[(Markup(follow_page(draw_key(key))), key.label) for key in picture.legend],
+                panels=[Markup(follow_page(panel)) for panel in render_panels(picture)],
+            )
+        )
         parts[f"picture-{picture.name}"] = Part(picture.title, html, picture=picture)
     first = [parts.pop(name) for name in choose_first(parts)]
     texts = read_exit_texts(evidence)
     return load_template("report.html.j2").render(
         study=study,
+        folder=shlex.quote(str(study.folder)),
         version=version(),
         about=_about(study),
         headline=headline(evidence),

@@ -412,7 +412,7 @@ def add_provenance(evidence: Evidence, table: Table) -> Table:
     is_untrained = any(study.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
     seeds = protocol_notes.describe_seeds(evidence.studies, evidence.rows)
-    title = table.title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
+    title = table.title.format(glue="GLUE " * (has_glue and not evidence.on_mini), data=data, seeds=seeds)
     named = list(zip(name_studies(evidence.studies), evidence.studies, strict=True))
     pretrained = {name: made for name, study in named if (made := protocol_notes.pretraining_facts(study)) is not None}
     first = evidence.studies[0]

@@ -7,8 +7,7 @@ import io
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -25,9 +24,10 @@ STANDARD_FORMATS: tuple[Format, ...] = ("md", "csv")  # besides JSON; files in t
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!inf\b|[\d.]|$)")  # the beginning of a text that spreadsheets run as a formula
 NOTES_SHOWN = 3  # in HTML; a longer list is folded
 SENTENCES_SHOWN = 2  # in HTML; the rest of a caption is folded
-FIGURE_SPACE = "\u2007"  # as wide as a digit
-_NUMBER = re.compile(r"\(?(?<![\w.])[+-]?\d+(?:\.\d+)?")
-_ESTIMATE = re.compile(r"[+-]?\d+(?:\.\d+)? \(")
+_ESTIMATE = re.compile(r"([+-]?\d+(?:\.\d+)?) (\([+-]?\d+(?:\.\d+)? to [+-]?\d+(?:\.\d+)?\))")
+_NUMBER = re.compile(r"[<>+-]?\d+(?:[.,]\d+)*(?:e[+-]\d+)?(?!\w)")  # at the beginning of a text
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+Kind = Literal["estimate", "number", "words"]  # of a column: with intervals, aligned on the right, or on the left
 
 
 def render(table: Table, file_format: Format) -> str:
@@ -271,7 +271,7 @@ def load_template(name: str) -> Template:
     loader = FileSystemLoader(Path(__file__).parents[1] / "templates")
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     pages.trim_blocks = pages.lstrip_blocks = True
-    pages.filters["split_caption"] = split_caption
+    pages.filters |= {"split_caption": split_caption, "split_estimate": split_estimate, "typeset": typeset}
     return pages.get_template(name)
 
 
@@ -287,15 +287,16 @@ def html_figure(
         csv_href: address of the CSV file; "" for no link.
         signs: CSS classes of the signs before lines, by the lines' labels.
     """
-    aligned, spread = _align_estimates(table)
+    kinds = {name: _classify_column(table, name) for name in table.shown}
     return load_template(page).render(
-        table=aligned,
+        table=table,
+        kinds=kinds,
+        width=1 + len(kinds) + [*kinds.values()].count("estimate"),
         csv_href=csv_href,
         gap=GAP,
         marks=MARKS | {f"°{arrow}": f"{MARKS['°']}; {MARKS[arrow]}" for arrow in "↑↓"},
         most_notes=NOTES_SHOWN,
         signs=signs,
-        spread=spread,
     )
 
 
@@ -305,32 +306,22 @@ def split_caption(caption: str) -> tuple[str, str]:
     return " ".join(sentences[:SENTENCES_SHOWN]), " ".join(sentences[SENTENCES_SHOWN:])
 
 
-def _align_estimates(table: Table) -> tuple[Table, set[str]]:
-    """Align the numbers of columns with intervals, such as `+1.5 (-0.2 to +3.1)`, by blanks as wide as a digit.
-
-    Also return the names of these columns.
-    """
-    lines = [line for block in table.parts for line in block.lines]
-    texts = {name: [line.entries[name].text for line in lines if name in line.entries] for name in table.shown}
-    spread = {name for name, own in texts.items() if any(map(_ESTIMATE.match, own))}
-    padded = {name: _pad_numbers(texts[name]) for name in spread}
-
-    def align(line: Line) -> Line:
-        found = {name: entry for name, entry in line.entries.items() if name in spread}
-        own = {name: replace(entry, text=padded[name][entry.text]) for name, entry in found.items()}
-        return replace(line, entries={**line.entries, **own})
-
-    blocks = [replace(block, lines=[*map(align, block.lines)]) for block in table.blocks]
-    return replace(table, lines=[*map(align, table.lines)], blocks=blocks), spread
+def typeset(text: str) -> str:
+    """Replace the hyphens before numbers by minus signs."""
+    return _MINUS.sub("−", text)
 
 
-def _pad_numbers(texts: Sequence[str]) -> dict[str, str]:
-    """Pad the numbers of each text on the left, so that those at the same place are equally long."""
-    numbers = {text: _NUMBER.findall(text) if text[:1] in "+-0123456789" else [] for text in texts}
-    places = max(map(len, numbers.values()))
-    widths = [max(len(own[place]) for own in numbers.values() if place < len(own)) for place in range(places)]
-    padded = {}
-    for text, own in numbers.items():
-        wanted = iter(number.rjust(width, FIGURE_SPACE) for number, width in zip(own, widths, strict=False))
-        padded[text] = _NUMBER.sub(lambda _, wanted=wanted: next(wanted), text) if own else text  # type: ignore[misc]
-    return padded
+def split_estimate(text: str) -> tuple[str, str]:
+    """Split `+1.5 (-0.2 to +3.1)` into the value and its interval, which is "" for another text."""
+    found = _ESTIMATE.fullmatch(text)
+    return (found[1], found[2]) if found else (text, "")
+
+
+def _classify_column(table: Table, name: str) -> Kind:
+    """Classify a column: with an interval, it has estimates; if less than half of it is numbers, it has words."""
+    texts = [line.entries[name].text for block in table.parts for line in block.lines if name in line.entries]
+    if any(map(_ESTIMATE.fullmatch, texts)):
+        return "estimate"
+    known = [text for text in texts if text not in ("", GAP, "-")]
+    numbers = sum(bool(_NUMBER.match(text)) for text in known)
+    return "words" if table.is_prose or 2 * numbers < len(known) else "number"

@@ -48,13 +48,13 @@ def losses_picture(evidence: Evidence) -> Picture | None:
             ends.append(f"{name} from {means[0]:.3g} to {means[-1]:.3g}")
         trends[task].append(f"{label}: {', '.join(ends)}")
         axes.set_xlim(left=0)
-    add_legend(figure, styles)
+    legend = add_legend(figure, styles)
     caption = (
         "Lines show the loss that training minimises and the parts that the method reports, as the mean over the "
         "confirm trials. Bands show the range over the trials. Each point is a mean over the training steps since the "
         "point before. A line ends with the shortest trial. Each panel has its own scale."
     )
-    return lay_out("losses", "Parts of the loss in training", caption, trends, figure)
+    return lay_out("losses", "Parts of the loss in training", caption, trends, figure, legend=legend)
 
 
 def _read_points(evidence: Evidence) -> dict[str, list[LossPoint]]:

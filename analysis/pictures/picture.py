@@ -14,16 +14,19 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
+from matplotlib.transforms import Bbox
 
 from analysis.studies.cells import Row
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 
-Key = TypeVar("Key")  # key of a panel: a task, or a row and a task
+Place = TypeVar("Place")  # of a panel: a task, or a row and a task
 
 # Okabe and Ito, "Color universal design", 2008; without yellow, which is hard to see on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -48,7 +51,9 @@ COLUMN_INCHES, PAGE_INCHES = 219 / 72, 455 / 72  # widths in an ACL paper, which
 PANEL_HEIGHT = 2.1  # inches
 PANELS_PER_LINE = 3
 MARGIN = 0.04  # space above the highest possible score, as a share of the axis span
-LEGEND_COLUMNS = (2, 3)  # as many as fit above a narrow and a wide picture
+LEGEND_COLUMNS = 4  # at most
+LETTER_POINTS, SIGN_POINTS = 4.4, 32  # widths in a legend: of an average letter, and of a sign with the space around it
+MARGIN_PIXELS = 2  # around a panel that is rendered alone
 TIPS = "tips¦"  # prefix of a group's tooltips in an SVG; its last character separates them
 
 
@@ -89,6 +94,17 @@ METADATA: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
+class Key:
+    """An entry of a legend: a line, a marker, or both."""
+
+    label: str
+    colour: str
+    line: Any = "-"
+    width: float = 1.1  # of the line, in points
+    marker: str = ""
+
+
+@dataclass(frozen=True)
 class Picture:
     """A figure with its title, caption and alternative text."""
 
@@ -97,7 +113,26 @@ class Picture:
     caption: str  # how to read the picture
     alt: str  # trends and numbers, for readers who cannot see the picture
     figure: Figure
+    legend: tuple[Key, ...] = ()
+    strips: int = 1  # axes that stand on one another in a panel
     note: str = ""  # what the picture leaves out
+
+    @property
+    def panels(self) -> list[list[Axes]]:
+        """The axes of each panel, in reading order."""
+        panels: dict[tuple[int, int], list[Axes]] = {}
+        for axes in (axes for axes in self.figure.axes if axes.axison):
+            place = axes.get_subplotspec()
+            assert place is not None
+            panels.setdefault((place.rowspan.start // self.strips, place.colspan.start), []).append(axes)
+        return [panels[place] for place in sorted(panels)]
+
+    @property
+    def columns(self) -> int:
+        """The number of panels beside one another."""
+        place = self.figure.axes[0].get_subplotspec()
+        assert place is not None
+        return int(place.get_gridspec().ncols)
 
     @property
     def is_wide(self) -> bool:
@@ -126,6 +161,8 @@ def lay_out(
     trends: Mapping[str, Sequence[str]],
     figure: Figure,
     tips: Sequence[Tip] = (),
+    legend: tuple[Key, ...] = (),
+    strips: int = 1,
     note: str = "",
 ) -> Picture:
     """Compute the layout of the panels once for all file formats, and attach tooltips to the visible points.
@@ -145,14 +182,18 @@ def lay_out(
     engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a placeholder engine, with which each file is drawn twice
     alt = " ".join(f"{TASKS[task].title}: {'; '.join(texts)}." for task, texts in trends.items() if texts)
-    return Picture(name, title, caption, alt, figure, note)
+    return Picture(name, title, caption, alt, figure, legend, strips, note)
 
 
-def render_image(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
-    """Return the figure as bytes without dates and versions; an SVG includes the tooltips of its points."""
+def render_image(figure: Figure, ending: Literal["svg", "pdf"], *, part: Bbox | None = None) -> bytes:
+    """Return the figure as bytes without dates and versions; an SVG includes the tooltips of its points.
+
+    Args:
+        part: the part of the figure to render, in inches; by default, the whole figure.
+    """
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format=ending, metadata=METADATA[ending])
+        figure.savefig(buffer, format=ending, metadata=METADATA[ending], bbox_inches=part)
     if ending == "pdf":
         return buffer.getvalue()
     return re.sub(rf'<g id="{TIPS}([^"]*)">(.*?)</g>', _title_points, buffer.getvalue().decode(), flags=re.S).encode()
@@ -162,6 +203,43 @@ def _title_points(group: re.Match[str]) -> str:
     """Add the tooltip of each point in an SVG group as a title element."""
     texts = iter(group[1].split(TIPS[-1]))
     return re.sub(r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{next(texts)}</title></use>", f"<g>{group[2]}</g>")
+
+
+def render_panels(picture: Picture) -> list[str]:
+    """Render each panel as an SVG element of its own, without legend and outer titles, for a page that arranges them.
+
+    All elements have the same size, with the same margins around the axes.
+    """
+    figure, panels = picture.figure, picture.panels
+    inner = [Bbox.union([axes.get_window_extent() for axes in panel]) for panel in panels]
+    with matplotlib.rc_context(STYLE):
+        outer = [Bbox.union([box for axes in panel if (box := axes.get_tightbbox())]) for panel in panels]
+    beyond = np.array([around.get_points() - own.get_points() for around, own in zip(outer, inner, strict=True)])
+    margins = np.array([beyond[:, 0].min(axis=0) - MARGIN_PIXELS, beyond[:, 1].max(axis=0) + MARGIN_PIXELS])
+    others = [*figure.axes, *figure.legends, *figure.texts]
+    elements = []
+    for number, (panel, box) in enumerate(zip(panels, inner, strict=True)):
+        for artist in others:
+            artist.set_visible(artist in panel)
+        part = Bbox((box.get_points() + margins) / figure.dpi)
+        elements.append(inline_svg(render_image(figure, "svg", part=part), f"{picture.name}-{number}"))
+    for artist in others:
+        artist.set_visible(True)
+    return elements
+
+
+def draw_key(key: Key) -> str:
+    """Draw the sign of a legend's entry as an SVG element."""
+    dashes = [] if isinstance(key.line, str) else [f"{1.8 * key.width * length:g}" for length in key.line[1]]
+    stroke = f"stroke: {key.colour.lower()}; stroke-width: {1.8 * key.width:g}"
+    style = f"{stroke}; stroke-dasharray: {' '.join(dashes) or 'none'}"
+    parts = [f'<path d="M0 6H28" style="{style}"/>']
+    if key.marker:
+        sign = MarkerStyle(key.marker)
+        shapes = sign.get_path().transformed(sign.get_transform()).to_polygons()
+        corners = " ".join(f"{14 + 9 * x:.1f},{6 - 9 * y:.1f}" for shape in shapes for x, y in np.asarray(shape))
+        parts.append(f'<polygon points="{corners}" style="fill: {key.colour.lower()}"/>')
+    return f'<svg class="key" viewBox="0 0 28 12" aria-hidden="true">{"".join(parts)}</svg>'
 
 
 def inline_svg(image: bytes, name: str) -> str:
@@ -242,23 +320,21 @@ def choose_rule_style(number: int) -> Style:
 
 
 def make_task_panels(
-    tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points"
+    tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points", height: float = PANEL_HEIGHT
 ) -> tuple[Figure, dict[str, Axes]]:
     """Create an empty panel for each task, at most three in a row. The title names the task and the metric."""
     wanted = set(tasks)
     titles = {task: f"{TASKS[task].title}: {metric_words(TASKS[task])}" for task in TASKS if task in wanted}
-    return make_panels(titles, xlabel=xlabel, ylabel=ylabel)
+    return make_panels(titles, xlabel=xlabel, ylabel=ylabel, height=height)
 
 
 def make_panels(
-    titles: Mapping[Key, str], *, xlabel: str, ylabel: str = "score, points"
-) -> tuple[Figure, dict[Key, Axes]]:
-    """Create an empty panel for each title, at most three in a row."""
+    titles: Mapping[Place, str], *, xlabel: str, ylabel: str = "score, points", height: float = PANEL_HEIGHT
+) -> tuple[Figure, dict[Place, Axes]]:
+    """Create an empty panel for each title, at most three in a row; `height` is in inches."""
     lines = -(-len(titles) // PANELS_PER_LINE)
     columns = -(-len(titles) // lines)
-    figure = Figure(
-        figsize=(figure_width(columns), PANEL_HEIGHT * lines + 0.4), layout=ConstrainedLayoutEngine(w_pad=0.08)
-    )
+    figure = Figure(figsize=(figure_width(columns), height * lines + 0.4), layout=ConstrainedLayoutEngine(w_pad=0.08))
     panels = list(figure.subplots(lines, columns, squeeze=False).ravel())
     for axes in panels[len(titles) :]:
         axes.set_axis_off()
@@ -288,15 +364,21 @@ def share_height(panels: Collection[Axes]) -> None:
         axes.set_ylim(top - span, top)
 
 
-def add_legend(figure: Figure, styles: Mapping[str, Style], lines: Mapping[str, float] = MappingProxyType({})) -> None:
-    """Add a legend of the rows, or of the exit rules, above the panels.
+def add_legend(
+    figure: Figure, styles: Mapping[str, Style], lines: Mapping[str, float] = MappingProxyType({})
+) -> tuple[Key, ...]:
+    """Add a legend of the rows, or of the exit rules, above the panels; return its entries.
 
     `lines` are lines that every row has, such as a thin one, with their widths in points.
     """
+    keys = [Key(label, style.colour, style.line, marker=style.marker) for label, style in styles.items()]
+    keys += [Key(label, QUIET, width=width) for label, width in lines.items()]
+    room = 72 * figure.get_figwidth() / (SIGN_POINTS + LETTER_POINTS * max(len(key.label) for key in keys))
+    columns = max(1, min(LEGEND_COLUMNS, len(keys), int(room)))
     handles = [
-        Line2D([], [], **style.stroke, marker=style.marker, ms=4.5, lw=1.1, label=label)
-        for label, style in styles.items()
+        Line2D([], [], color=key.colour, ls=key.line, marker=key.marker, ms=4.5, lw=key.width, label=key.label)
+        for key in keys
     ]
-    handles += [Line2D([], [], color=QUIET, lw=width, label=label) for label, width in lines.items()]
-    columns = min(LEGEND_COLUMNS[bool(figure.get_figwidth() > COLUMN_INCHES)], len(handles))
-    figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=1.6)
+    by_column = [handle for column in range(columns) for handle in handles[column::columns]]  # so that lines are read
+    figure.legend(handles=by_column, loc="outside upper left", ncols=columns, handlelength=1.6)
+    return tuple(keys)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,8 @@ from study.terminal.text import joined
 from trainables.data.tasks import TASKS
 
 REACH = 10  # points shown below the lowest score at a trained-for exit setting; lower scores may be cut off
-STRIP_HEIGHT = 0.8  # inches; height of the strip for one method and task
+ROW_HEIGHT = 0.26  # inches; height of a row of marks in the picture of the seeds
+STRIP_HEIGHT = 0.9  # inches; height of the strip for one method and task
 
 
 def pictures(evidence: Evidence) -> list[Picture]:
@@ -113,7 +115,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     for axes in panels.values():
         axes.margins(x=0.1)
     share_x(panels.values())
-    add_legend(figure, {label: styles[label] for label, _ in tests})
+    legend = add_legend(figure, {label: styles[label] for label, _ in tests})
     remarks = (
         " Horizontal lines are 95 % intervals of the time."
         if "time" in unit
@@ -125,7 +127,9 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         f"Each mark is the {mean} minus that of {baseline}, with its 95 % interval. Filled marks are significant at "
         f"the 5 % level.{remarks}"
     )
-    return lay_out("differences", f"Difference from {baseline} against relative cost", caption, trends, figure, tips)
+    return lay_out(
+        "differences", f"Difference from {baseline} against relative cost", caption, trends, figure, tips, legend
+    )
 
 
 def _compare_costs(evidence: Evidence, places: Sequence[Place]) -> tuple[dict[Place, tuple[float, float, float]], str]:
@@ -159,25 +163,33 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not cells:
         return None
-    figure, panels = make_task_panels({cell.task for _, cell in cells}, xlabel="")
+    most = max(Counter(cell.task for _, cell in cells).values())
+    figure, panels = make_task_panels(
+        {cell.task for _, cell in cells}, xlabel="score, points", ylabel="", height=0.6 + ROW_HEIGHT * most
+    )
     styles = choose_styles(evidence.rows)
     trends, tips = {}, []
     for task, axes in panels.items():
         task_cells = [(label, cell) for label, cell in cells if cell.task == task]
         texts = []
-        for place, (label, cell) in enumerate(task_cells):
+        places = range(len(task_cells))[::-1]  # the first row is on top
+        for place, (label, cell) in zip(places, task_cells, strict=True):
             style, scores = styles[label], [100 * score for score in cell.scores]
-            across = place + np.linspace(-0.18, 0.18, len(scores))
-            axes.plot(across, scores, ms=5, **style.mark)
-            points = zip(across, scores, cell.seeds, strict=True)
-            tips += [Tip(axes, x, y, f"{label}, seed {seed}: {y:.1f}") for x, y, seed in points]
-            axes.hlines(100 * cell.median, place - 0.3, place + 0.3, color=style.colour, lw=2)
+            heights = place + np.linspace(-0.2, 0.2, len(scores))
+            axes.vlines(100 * cell.median, place - 0.38, place + 0.38, color=style.colour, lw=1.4, zorder=1)
+            axes.plot(scores, heights, ms=5, **style.mark)
+            points = zip(scores, heights, cell.seeds, strict=True)
+            tips += [Tip(axes, x, y, f"{label}, seed {seed}: {x:.1f}") for x, y, seed in points]
             texts.append(f"{label} {100 * cell.median:.1f} ({min(scores):.1f} to {max(scores):.1f})")
-        labels = [label for label, _ in task_cells]
-        axes.set_xticks(range(len(labels)), labels, rotation=25, ha="right", rotation_mode="anchor")
-        axes.set_xlim(-0.6, len(labels) - 0.4)
+        axes.set_yticks(places, [label for label, _ in task_cells])
+        axes.set_ylim(-0.6, len(task_cells) - 0.4)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
         trends[task] = [f"median and range of {joined(texts)}"]
-    caption = "Marks show the confirm score of every seed, and bars show the median. Each panel has its own scale."
+    caption = (
+        "Marks show the confirm score of every seed, and vertical bars show the median. Each panel has its own scale."
+    )
     return lay_out("seeds", "Scores of every seed", caption, trends, figure, tips)
 
 
@@ -268,13 +280,13 @@ def layers_picture(evidence: Evidence) -> Picture | None:
         _limit_axes(axes, [exits.scores for (_, other), exits in evidence.exits.items() if other == task])
     share_height(panels.values())
     kinds = {"all exit settings": 1.3} if any(curves.values()) else {}
-    kinds |= {"coin toss of two cuts": 0.5} if evidence.coins else {}
-    add_legend(figure, {label: styles[label] for label, _ in curves}, kinds)
+    kinds |= {"coin toss between two fixed layers": 0.5} if evidence.coins else {}
+    legend = add_legend(figure, {label: styles[label] for label, _ in curves}, kinds)
     caption = (
-        "Thick lines show the mean over the seeds at every exit setting, and bands show the range. Thin lines show "
-        "the best coin toss between two fixed layers of the same models; exits help if they lie above it. Marks show "
-        "the exit setting with which the trials ran, with the range over the seeds. Methods without a tunable exit "
-        "have no line. All panels share one vertical scale. Scores more than "
+        "Marks are the exit settings with which the trials ran; their vertical bars show the range over the seeds. "
+        "Thick lines show the mean over the seeds at every exit setting, with the range as a band. Thin lines show "
+        "the best coin toss between two fixed layers of the same models; exits help if they lie above it. Methods "
+        "without a tunable exit have no line. All panels share one vertical scale. Scores more than "
         f"{REACH} points below the lowest mark of a panel may be cut off."
     )
     missing = _list_without_predictions(evidence)
@@ -283,7 +295,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     for (label, task), (layers, score) in marks.items():
         trends[task].append(f"{label} is marked at {score:.1f}, {layers:.1f} layers")
         trends[task] += [f"its means range {curve.extremes}" for curve in curves[label, task]]
-    return lay_out("score-against-layers", "Score against layers run", caption, trends, figure, tips, note)
+    return lay_out("score-against-layers", "Score against layers run", caption, trends, figure, tips, legend, note=note)
 
 
 @matplotlib.rc_context(STYLE)
@@ -310,13 +322,13 @@ def rules_picture(evidence: Evidence) -> Picture | None:
             trends[task].append(f"{label}, {name}: {curve.extremes}")
         _limit_axes(axes, [evidence.exits[label, task].scores])
     share_x(panels.values())
-    add_legend(figure, styles)
+    legend = add_legend(figure, styles)
     caption = (
         "Each line shows the scores of the same trained models under one exit rule, as the mean over the seeds. "
         f"Bands show the range. Each panel has its own scale. Scores more than {REACH} points below the score of the "
         "models' own exit rule are cut off."
     )
-    return lay_out("exit-rules", "Exit rules on the same models", caption, trends, figure, tips)
+    return lay_out("exit-rules", "Exit rules on the same models", caption, trends, figure, tips, legend)
 
 
 def _name_rule(sweep: Sweep) -> str:
@@ -356,7 +368,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
         task: [_describe_exits(label, early[label, task]) for label in labels if (label, task) in early]
         for task in tasks
     }
-    return lay_out("exit-layers", "Where examples exit", caption, trends, figure, note=note)
+    return lay_out("exit-layers", "Where examples exit", caption, trends, figure, strips=len(labels), note=note)
 
 
 def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
@@ -372,6 +384,8 @@ def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Plac
         stack = panels[line * len(labels) : (line + 1) * len(labels), column]
         stack[0].set_title(TASKS[task].title, loc="left")
         stack[-1].tick_params(labelbottom=True)
+        for axes in stack:
+            axes.tick_params(labelleft=True)
         strips |= {(label, task): axes for label, axes in zip(labels, stack, strict=True)}
     for axes in panels[-len(labels) :, column + 1 :].flat:  # the rest of the last line
         axes.set_axis_off()
@@ -388,7 +402,7 @@ def _draw_strip(axes: Axes, style: Style, label: str, exits: Exits) -> None:
         axes.plot(layers, 100 * exits.posterior.mean(axis=0), ".-", color=INK, lw=0.9, ms=3)
     axes.set_xlim(0.4, exits.num_layers + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.annotate(label, (0.02, 0.97), xycoords="axes fraction", va="top", fontsize=8)
+    axes.set_title(label, loc="right", fontweight="normal")  # above the bars, which fill the strip
 
 
 def _describe_exits(label: str, exits: Exits) -> str:
@@ -435,9 +449,9 @@ def search_picture(evidence: Evidence) -> Picture | None:
         rises = np.flatnonzero(np.diff(best, prepend=-np.inf))  # trials better than all earlier ones
         tips += [Tip(axes, costs[i], best[i], f"{label}, trial {trials[i][0].trial}: {best[i]:.1f}") for i in rises]
         trends[task].append(f"{label} begins at {best[0]:.1f} and ends at {best[-1]:.1f} after {costs[-1]:.0f} s")
-    add_legend(figure, {label: styles[label] for label, _ in searched})
+    legend = add_legend(figure, {label: styles[label] for label, _ in searched})
     caption = "The trials are in the order in which they ended. Each panel has its own scale: tasks differ in size."
-    return lay_out("search-progress", "Best search score against compute", caption, trends, figure, tips)
+    return lay_out("search-progress", "Best search score against compute", caption, trends, figure, tips, legend)
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:

@@ -81,26 +81,26 @@ def time_picture(evidence: Evidence) -> Picture | None:
         tips.append(Tip(axes, times.mean, score, trends[task][-1]))
     for axes in panels.values():
         axes.set_xlim(left=0)
-    lines = {"other exit settings": 1.3, "all texts cut at a layer": 0.5}
-    add_legend(figure, {label: styles[label] for label, _ in timed}, lines if has_curves else {})
+    lines = {"other exit settings": 1.3, "one fixed layer": 0.5}
+    legend = add_legend(figure, {label: styles[label] for label, _ in timed}, lines if has_curves else {})
     machines = joined(list(dict.fromkeys(made.machine for made in trusted.values())))
     caption = (
         f"Times are of single texts on {machines}. Marks are the settings of the trials, with 95 % intervals of "
         "both means. Thick lines are other exit settings of the same models, with the range of the scores over the "
-        "seeds; thin lines cut all texts at one layer."
+        "seeds as a band; on thin lines, all texts leave at one fixed layer."
     )
     if errors:
         caption += (
             " Times of other settings are computed from those of single layers; at the settings that were also timed "
             f"directly, they are off by up to {100 * max(errors):.0f} %."
         )
-    return lay_out("score-against-time", "Score against time per text", caption, trends, figure, tips)
+    return lay_out("score-against-time", "Score against time per text", caption, trends, figure, tips, legend)
 
 
 def _draw_curves(
     evidence: Evidence, made: Measurement, place: Place, axes: Axes, style: Style
 ) -> tuple[list[Tip], list[float]]:
-    """Draw the exit settings and the fixed cuts of a cell; return tooltips, and the errors of computed times."""
+    """Draw the exit settings and the fixed layers of a cell; return tooltips, and the errors of computed times."""
     cell = evidence.cells_by_place[place]
     costs, stored = made.read_layer_costs(cell), read_cell_predictions(cell)
     if costs is None or not stored:

@@ -160,7 +160,7 @@ def test_methods_that_never_leave_early_have_no_strip(evidence):
 
 def test_seeds_picture_shows_every_confirm_score(evidence, study):
     axes = panel(seeds_picture(evidence), "RTE")
-    shown = sorted(float(value) for line in axes.get_lines() for value in line.get_ydata())
+    shown = sorted(float(value) for line in axes.get_lines() for value in line.get_xdata())
     records = load_study(study).records
     scores = [100 * row.score for row in records if (row.task, row.phase) == ("rte", "confirm")]
     assert shown == pytest.approx(sorted(scores))

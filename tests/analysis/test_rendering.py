@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from analysis.layouts.rendering import FIGURE_SPACE, html_figure, json_text, render, split_caption
+from analysis.layouts.rendering import html_figure, json_text, render, split_caption, typeset
 from analysis.layouts.table import DEVIATION, INTERVAL, TENTHS, Block, Entry, Line, NumberFormat, Table, text_table
 
 SCORE = Entry("71.5", {"": "71.5"}, n=4, off_protocol=True, mark="↑", href="https://example.org/runs?a=1&b=2")
@@ -141,12 +141,43 @@ def test_html_explains_marks_seeds_and_gaps():
     assert titles == ["significantly above the baseline", "seeds, which are not the protocol's", "planned, no number"]
 
 
-def test_html_aligns_estimates_and_their_intervals():
-    texts = {"a": "+11.6 (+8.4 to +14.9)", "b": "-0.2 (-1.4 to +1.0)↓", "c": "–", "d": "runs all layers"}
-    lines = [Line(label, {"rte": Entry.from_text(text)}) for label, text in texts.items()]
-    cells = re.findall(r'<td class="s">(.*?)</td>', html_figure(made(lines), "dev.csv").replace(FIGURE_SPACE, "_"))
-    assert cells[:2] == ["+11.6 (+8.4 to +14.9)", "_-0.2 (-1.4 to _+1.0)↓"]
-    assert cells[3] == "runs all layers" and '<th scope="col" class="s">' in html_figure(made(lines), "dev.csv")
+def test_html_puts_values_and_intervals_into_cells_of_their_own():
+    texts = {"a": "+11.6 (+8.4 to +14.9)", "b": "-0.2 (-1.4 to +1.0)", "c": "–", "d": "runs all layers", "e": "90.0"}
+    lines = [
+        Line(label, {"rte": replace(Entry.from_text(text), mark="↓" * (label == "b"))}) for label, text in texts.items()
+    ]
+    html = html_figure(made(lines))
+    cells = re.findall(r"<td([^>]*)>(.*?)</td>", html)
+    assert [content for _, content in cells[:4]] == [
+        "+11.6",
+        "(+8.4 to +14.9)",
+        "−0.2",
+        '(−1.4 to +1.0)<abbr class="mark" title="significantly below the baseline">↓</abbr>',
+    ]
+    assert [content for _, content in cells[5:]] == ["runs all layers", "90.0", ""]
+    assert all('colspan="2"' in attributes for attributes, _ in cells[4:6]) and "\u2007" not in html
+    assert '<th scope="col" colspan="2">RTE</th>' in html
+
+
+def test_html_aligns_a_heading_as_its_column():
+    lines = [Line("a", {"rte": Entry.from_text("71.5"), "cola": Entry.from_text("linear")})]
+    html = html_figure(made(lines))
+    assert '<th scope="col">RTE</th><th scope="col" class="w">CoLA</th>' in html
+    assert '<td data-heading="RTE">71.5</td><td class="w" data-heading="CoLA">linear</td>' in html
+
+
+def test_html_names_a_row_of_means_once():
+    lines = [Line("a", {"rte": TENTHS.entry(70.0)}), Line("a, mean", {"rte": TENTHS.entry(71.0)}, source="mean")]
+    assert '<tr class="mean"><th scope="row">mean</th>' in html_figure(made(lines))
+    assert '\n"a, mean",mean,' in render(made(lines), "csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("-0.2 (-1.4 to +1.0)", "−0.2 (−1.4 to +1.0)"), ("6.7e-05", "6.7e-05"), ("-", "-"), ("2020-01", "2020-01")],
+)
+def test_numbers_have_a_true_minus_sign_in_html(text, shown):
+    assert typeset(text) == shown
 
 
 @pytest.mark.parametrize(

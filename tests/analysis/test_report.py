@@ -19,7 +19,7 @@ from helpers.made_studies import (
 from msgspec.structs import replace
 
 from analysis import report
-from analysis.layouts.answer import caveats
+from analysis.layouts.answer import Caveat, caveats
 from analysis.layouts.evidence import gather
 from analysis.pictures.picture import COLOURS, choose_styles
 from analysis.studies.load import load_study
@@ -46,7 +46,7 @@ class Page(HTMLParser):
         self.headings += [int(tag[1])] if re.fullmatch("h[1-6]", tag) else []
         self.lang = attributes.get("lang", self.lang) if tag == "html" else self.lang
         self.headers += [attributes.get("scope")] if tag == "th" else []
-        if tag in ("table", "svg") and ("div", "scroll") not in self.open:
+        if tag == "table" and ("div", "scroll") not in self.open:
             self.unboxed.append(tag)
         if attributes.get("role") == "img":
             self.images.append([attributes.get("aria-label", ""), ""])
@@ -93,7 +93,7 @@ def test_a_study_without_records_has_a_page_that_says_so(tmp_path):
     folder = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
     page = report.write_report(folder).read_text()
     assert "The only method is palbert" in page and '<th scope="row" class="sign m' in page
-    assert re.search(r">palbert/rte</th><td><abbr", page)
+    assert re.search(r">palbert/rte</th><td data-heading=\"score\"><abbr", page)
 
 
 def test_departures_are_counted_and_linked(tmp_path):
@@ -164,7 +164,37 @@ def test_method_has_its_sign_in_every_table(page, study):
 def test_first_picture_is_score_against_layers_without_times(page):
     summary, _, _ = page.partition('id="contents"')
     assert 'id="picture-score-against-layers" class="wide"' in summary
-    assert summary.count("<svg ") == 1
+    assert summary.count('<figure id="picture-') == 1
+
+
+def test_first_picture_stands_before_the_caveats(page):
+    assert page.index('id="picture-score-against-layers"') < page.index('<div class="caveats')
+
+
+def test_long_caveats_are_folded_after_their_colon():
+    short, long = (
+        Caveat("Two are missing: a, b.", "runs"),
+        Caveat(f"Values lie at ends: {'a (wider: b), ' * 30}c.", "runs"),
+    )
+    assert short.parts == (short.text, "")
+    assert long.parts == ("Values lie at ends.", long.text.removeprefix("Values lie at ends: "))
+
+
+def test_panels_of_a_picture_are_elements_that_stack_on_narrow_screens(page):
+    picture = page.partition('id="picture-score-against-layers"')[2].partition("</figure>")[0]
+    panels = picture.partition('<div class="panels" style="--columns: 2">')[2].partition("</div>")[0]
+    boxes = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', panels)
+    assert len(boxes) == 2 and len({*boxes}) == 1 and float(boxes[0][0]) < 455 / 2
+    assert [title in panels for title in ("RTE: accuracy", "mean layers run per example", "albert</text>")] == [
+        True,
+        False,
+        False,
+    ]
+    assert '<span class="xlabel">mean layers run per example</span>' in picture
+    keys = re.findall(r"</svg>([^<]*)</li>", picture.partition("</ul>")[0])
+    assert keys[-1] == "coin toss between two fixed layers" and "palbert" in keys
+    narrow = page.partition("max-width: 40rem")[2].partition("@media print")[0]
+    assert ".panels { grid-template-columns: minmax(0, 1fr); }" in narrow
 
 
 def test_two_narrow_pictures_stand_side_by_side(tmp_path):
@@ -201,9 +231,10 @@ def test_headings_over_columns_do_not_widen_table(page):
     assert "100vw" in rule and "position: sticky; left: 0;" in rule
 
 
-def test_scrolling_box_fades_until_scrolled(page):
-    assert "animation-timeline: scroll(self inline);" in page.partition(".scroll {")[2].partition("@keyframes")[0]
-    assert "100% { mask-image: none; }" in page
+def test_tables_become_lists_on_narrow_screens(page):
+    narrow = page.partition("max-width: 40rem")[2].partition("@media print")[0]
+    assert "content: attr(data-heading);" in narrow and ".fold td:empty" in narrow
+    assert '<figure class="table fold" id="table-dev">' in page
 
 
 def test_long_tables_are_folded_and_the_dev_table_is_not(page):
