@@ -135,10 +135,12 @@ def explain_saving(evidence: Evidence, others: str = "") -> str:
 
 def explain_difference(tests: Iterable[Comparison], over: str = "") -> str:
     """Explain a difference from the baseline, and what its interval is corrected for. The means are `over` this."""
-    looks = max((test.looks for test in tests), default=1)
+    analyses = max((test.num_analyses for test in tests), default=1)
     interval = "its uncorrected 95 % interval"
-    if looks > 1:
-        interval = f"its 95 % interval, corrected for {looks} analyses (Bonferroni) but not for the other comparisons"
+    if analyses > 1:
+        interval = (
+            f"its 95 % interval, corrected for {analyses} analyses (Bonferroni) but not for the other comparisons"
+        )
     return f"the difference of the mean scores{over}, in points, with {interval}"
 
 

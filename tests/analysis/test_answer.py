@@ -146,7 +146,7 @@ def test_answer_and_report_say_which_method_is_faster(tmp_path):
 
 def test_words_say_what_an_interval_is_corrected_for():
     test = PairedTest(0.01, -0.01, 0.03, 0.1, 0.005, 9.0)
-    once, twice = (Comparison("palbert", "albert", "rte", "baseline", test, 0.1, None, looks) for looks in (1, 2))
+    once, twice = (Comparison("palbert", "albert", "rte", "baseline", test, 0.1, None, number) for number in (1, 2))
     assert explain_difference([once]).endswith("with its uncorrected 95 % interval")
     assert explain_difference([once, twice]).endswith(
         "with its 95 % interval, corrected for 2 analyses (Bonferroni) but not for the other comparisons"
