@@ -112,7 +112,7 @@ def test_plan_without_a_field_names_it(tmp_path):
 def test_plan_field_of_wrong_type_is_named(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     edit_plan(study, lambda content: content["plan"]["asked"].update(seeds="five"))
-    with pytest.raises(ValueError, match=r"plan.json: plan.request.seeds is 'five'; allowed: "):
+    with pytest.raises(ValueError, match=r"plan.json: plan.asked.seeds is 'five'; allowed: "):
         load_study(study)
 
 

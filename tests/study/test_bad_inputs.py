@@ -180,7 +180,7 @@ def test_plan_of_other_version_lists_known_fields(capsys, here):
     content["plan"]["asked"]["flavour"] = "mint"
     path.write_text(json.dumps({**content, "digest": digest(content)}))
     line = refused(capsys, here, "status", "runs/first")
-    assert "plan.request.flavour; available: profile, methods, tasks" in line
+    assert "plan.asked.flavour; available: profile, methods, tasks" in line
     assert "another version of glue-exit-study" in line
 
 

@@ -13,7 +13,7 @@ from helpers.launches import WITHOUT_RAY
 from helpers.launches_here import analyse_here, launching_here
 from helpers.messages import says
 from helpers.own_methods import write_methods
-from helpers.own_tasks import PAGE, write_learnable_tasks, write_page_task
+from helpers.own_tasks import PAGE, forget_tasks, write_learnable_tasks, write_page_task
 from helpers.trials import spec_of
 from msgspec.json import encode
 from msgspec.structs import replace
@@ -25,8 +25,7 @@ from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from trainables.configuration.schema import from_json
 from trainables.data.own_tasks import read_tasks
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.files import method_files
+from trainables.data.tasks import TASKS
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec, Unavailable
 
@@ -39,13 +38,6 @@ METHODS = "albert,palbert"
 def only_tasks_of_glue() -> Iterator[None]:
     yield
     forget_tasks()
-
-
-def forget_tasks() -> None:
-    """As in a new process."""
-    method_files.include(None)
-    for name in {*TASKS} - {*TRAINABLE_TASKS, "ax"}:
-        del TASKS[name]
 
 
 def test_dry_run_of_page_names_arms_without_paper_data(

@@ -137,7 +137,7 @@ def test_it_is_refused_where_a_method_tunes_its_precision(tmp_path, monkeypatch)
     ],
 )
 def test_a_launch_refuses_in_one_line(line, arguments, message, tmp_path, capsys, monkeypatch):
-    for module in ("opening", "options"):
+    for module in ("planned_study", "options"):
         monkeypatch.setattr(f"study.launching.{module}.count_local_gpus", lambda: 0)
     assert (
         launch.main(["--profile", "mini", "--task", "rte", *with_lines(tmp_path, line), *arguments, "--dry-run"]) == 2

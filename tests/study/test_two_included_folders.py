@@ -10,7 +10,7 @@ from helpers.faulty_methods import write_counting, write_method, write_reading
 from helpers.launches import WITHOUT_RAY
 from helpers.launches_here import training_here
 from helpers.messages import says
-from helpers.own_tasks import write_learnable_tasks
+from helpers.own_tasks import forget_tasks, write_learnable_tasks
 
 import trainables
 from study import launch
@@ -23,7 +23,7 @@ from trainables.files.method_files import join_folders
 def folders(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     """Two folders with a method each; that of the first reads a file beside it."""
     yield write_reading(tmp_path / "one"), write_counting(tmp_path / "two")
-    method_files.include(None)
+    forget_tasks()
 
 
 def test_methods_of_both_folders_are_studied(folders, tmp_path, capsys):
