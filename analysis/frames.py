@@ -132,7 +132,7 @@ class Frames:
         rows = []
         for event in self.study.facts.times:
             of_event = {name: getattr(event, name) for name in ("host", "device", "threads", "time")}
-            of_event["trusted"] = not Measurement(event).disturbance
+            of_event["trusted"] = not Measurement(event, records).disturbance
             for model in event.models:
                 if (record := records.get(model.key)) is None:
                     continue

@@ -47,7 +47,7 @@ def main() -> int:
     study = load_study(arguments.study)
     rates: list[Rate] = []
     if arguments.runs > 1:
-        measured = list(measure_again(arguments))
+        measured = list(measure_again(study, arguments))
         rates += list(compare_runs(study, measured))
         disturbed = [made.disturbance for made in measured if made.disturbance]
         print(f"{len(disturbed)} of {len(measured)} measurements were disturbed: {', '.join(dict.fromkeys(disturbed))}")
@@ -69,13 +69,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def measure_again(arguments: argparse.Namespace) -> Iterator[Measurement]:
+def measure_again(study: Study, arguments: argparse.Namespace) -> Iterator[Measurement]:
     """Measure the study several times, each time in a new process."""
     for _ in range(arguments.runs):
         event = measure_times(Options(study=str(arguments.study), minutes=arguments.minutes))
         if event is None:
             raise SystemExit(1)  # the process has printed why
-        yield Measurement(event)
+        yield Measurement(event, study.records_by_key)
 
 
 def compare_runs(study: Study, measured: list[Measurement]) -> Iterator[Rate]:

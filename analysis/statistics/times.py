@@ -27,13 +27,14 @@ from analysis.statistics.uncertainty import (
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study
 from study.facts.events import TimesMeasured
+from study.facts.record import Record
 from study.terminal.text import counted
 from trainables.models.exit_rules import ExitRule, Sampled, read_setting
 from trainables.runs.times import DETAIL_EVERY, ExitKind, LayerTime, TimedModel
 
 RESAMPLES = 1_000
 MOST_OTHERS = 0.1  # share of all processors that other programs may use during a measurement
-MOST_SPREAD = 0.05  # of a model's times between rounds, as a standard deviation relative to their mean
+MOST_SPREAD = 0.05  # of a model's times between rounds, see `Measurement.spread`
 SLOW_TEXTS = 90  # percentile
 MEDIAN_VARIANCE = math.pi / 2  # of a median over rounds, relative to the mean's: at most this for normal noise
 
@@ -79,11 +80,14 @@ class Times:
     def interval(self) -> ConfidenceInterval:
         """95 % interval of the mean, over seeds, texts and rounds; a time is never below 0."""
         if len(self.seeds) > 1:
-            found = mean_interval(self.resampled, self.texts.mean(axis=1).tolist())
+            over_seeds = mean_variances(self.resampled, self.texts.mean(axis=1).tolist())
+            variances = [*over_seeds, *_variances_over_rounds(self.rounds.mean(axis=0))]
         else:
-            test = paired_test(self.mean, _variances_of_one(self.resampled[:, 0], self.rounds[0]))
-            found = ConfidenceInterval(test.low, test.high)
-        return ConfidenceInterval(max(found.low, 0.0), found.high)
+            variances = _variances_of_one(self.resampled[:, 0], self.rounds[0])
+        test = paired_test(self.mean, variances)
+        if test.standard_error == 0:
+            return ConfidenceInterval(self.mean, self.mean)
+        return ConfidenceInterval(max(test.low, 0.0), test.high)
 
     @cached_property
     def resampled(self) -> np.ndarray:
@@ -135,11 +139,14 @@ def _compare_pairs(own: Times, other: Times) -> Ratio:
 
 def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Variance]:
     """Estimate the variances over texts and over rounds of a number of one seed."""
-    variances = [Variance(float(np.var(resampled, ddof=1)), np.inf)]
-    if len(rounds) > 1:
-        of_median = MEDIAN_VARIANCE * float(np.var(rounds, ddof=1)) / len(rounds)
-        variances.append(Variance(of_median, len(rounds) - 1))
-    return variances
+    return [Variance(float(np.var(resampled, ddof=1)), np.inf), *_variances_over_rounds(rounds)]
+
+
+def _variances_over_rounds(rounds: np.ndarray) -> list[Variance]:
+    """Estimate the variance over rounds of their median, (rounds,); a single round says nothing about it."""
+    if len(rounds) < 2:
+        return []
+    return [Variance(MEDIAN_VARIANCE * float(np.var(rounds, ddof=1)) / len(rounds), len(rounds) - 1)]
 
 
 def as_ratio(logs: PairedTest) -> Ratio:
@@ -247,6 +254,7 @@ class Measurement:
     """One measurement of a study's models on one machine."""
 
     event: TimesMeasured
+    records: Mapping[str, Record]  # the study's trials by key
 
     @property
     def machine(self) -> str:
@@ -261,9 +269,16 @@ class Measurement:
 
     @cached_property
     def spread(self) -> float:
-        """Typical standard deviation of a model's time between rounds, relative to its mean."""
-        own = [model.rounds for model in self.event.models if model.exit == "own" and len(model.rounds) > 1]
-        return median(float(np.std(rounds, ddof=1) / np.mean(rounds)) for rounds in own) if own else 0.0
+        """Typical standard deviation of a model's time between rounds, relative to the times of the other models.
+
+        The models of a task take turns in every round, so what slows all of them alike changes no ratio.
+        """
+        together: dict[tuple[str, int], list[tuple[float, ...]]] = {}
+        for (key, batch_size), model in self._own.items():
+            if key in self.records and len(model.rounds) > 1:
+                together.setdefault((self.records[key].task, batch_size), []).append(model.rounds)
+        spreads = [spread for rounds in together.values() for spread in _find_spreads(np.array(rounds))]
+        return median(spreads) if spreads else 0.0
 
     @property
     def disturbance(self) -> str:
@@ -272,7 +287,7 @@ class Measurement:
         if others > MOST_OTHERS:
             return f"other programs used {100 * others:.0f} % of the processors"
         if self.spread > MOST_SPREAD:
-            return f"the times of a model varied by {100 * self.spread:.0f} % between rounds"
+            return f"times of models, relative to one another, varied by {100 * self.spread:.0f} % between rounds"
         return ""
 
     def read(self, cell: Cell, batch_size: int) -> Times | None:
@@ -318,6 +333,14 @@ class Measurement:
         return {(model.key, model.batch_size): model for model in self.event.models if model.exit == "own"}
 
 
+def _find_spreads(rounds: np.ndarray) -> list[float]:
+    """Find how much each model's time varies between rounds, beside what all share; `rounds` is (models, rounds)."""
+    relative = rounds / rounds.mean(axis=1, keepdims=True)
+    if len(rounds) > 1:  # the mean over the models has a part of each model's own deviation
+        relative = (relative / relative.mean(axis=0) - 1) * math.sqrt(len(rounds) / (len(rounds) - 1))
+    return list(relative.std(axis=1, ddof=1).tolist())
+
+
 def list_measurements(studies: Iterable[Study]) -> list[Measurement]:
     """List one measurement for each study and machine, newest first.
 
@@ -326,7 +349,7 @@ def list_measurements(studies: Iterable[Study]) -> list[Measurement]:
     chosen: dict[tuple[str, str, str, int], Measurement] = {}
     for study in studies:
         for event in study.facts.times:
-            made = Measurement(event)
+            made = Measurement(event, study.records_by_key)
             place = (str(study.folder), event.host, event.device, event.threads)
             if place not in chosen or not made.disturbance or chosen[place].disturbance:
                 chosen[place] = made

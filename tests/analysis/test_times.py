@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import analysis
 from analysis.layouts.time_tables import describe_times, times_table
-from analysis.statistics.times import LayerCosts, Times, compare_times, find_error
+from analysis.statistics.times import LayerCosts, Times, compare_times, find_error, list_measurements
 from analysis.tables import write_tables
 from trainables.models.exit_rules import Patience, Threshold
 from trainables.runs.times import TimedModel
@@ -71,6 +71,19 @@ def test_two_copies_of_one_model_rarely_differ():
 def test_interval_of_a_time_holds_no_negative_time():
     times = Times([1, 2], np.array([[1.0, 1.1], [2.0, 2.2]]), np.ones((2, 3)))
     assert times.interval.low == 0 < times.mean < times.interval.high
+
+
+def test_interval_of_a_time_allows_for_rounds_in_which_all_models_are_slow():
+    texts, rounds = np.full((5, 40), 10.0), np.array([9.0, 11.0, 10.0])
+    steady, drifting = (Times([*range(5)], texts, np.tile(own, (5, 1))) for own in (np.full(3, 10.0), rounds))
+    assert (steady.interval.low, steady.interval.high) == (10.0, 10.0)
+    assert drifting.interval.low < 9 and drifting.interval.high > 11
+
+
+def test_a_machine_that_slows_all_models_alike_is_no_disturbance(tmp_path):
+    folder = study_of(tmp_path / "s", "albert", "palbert", spread=0.005, drift=(1.0, 1.3, 0.8, 1.1, 0.9))
+    (made,) = list_measurements([analysis.load(folder).study])
+    assert not made.disturbance and made.spread == pytest.approx(0.005, rel=0.5)
 
 
 def test_median_and_slow_texts_are_over_texts_and_seeds():

@@ -23,6 +23,7 @@ def timed_study(
     *,
     others: float | None = 0.02,
     spread: float = 0.005,
+    drift: tuple[float, ...] = (1.0,) * ROUNDS,
     host: str = "node-1",
     threads: int = 1,
     heads: float = 0.1,
@@ -36,7 +37,7 @@ def timed_study(
         for record in records:
             for size in SIZES:
                 mean = milliseconds(record, size)
-                models.append(_model(record, size, mean, rng, spread))
+                models.append(_model(record, size, mean, rng, spread, drift))
                 layers.append(
                     LayerTime(
                         key=record.key, batch_size=size, encoder=mean / 12, heads=heads * mean / 12, decision=0.01
@@ -61,10 +62,12 @@ def timed_study(
     return folder
 
 
-def _model(record: Record, size: int, mean: float, rng: np.random.Generator, spread: float) -> TimedModel:
-    """A model's times: all texts vary alike, and its rounds by `spread`."""
+def _model(
+    record: Record, size: int, mean: float, rng: np.random.Generator, spread: float, drift: tuple[float, ...]
+) -> TimedModel:
+    """A model's times: all texts vary alike, and its rounds by `spread`, apart from the `drift` of all models."""
     texts = mean * np.linspace(0.8, 1.2, TEXTS) * (1 + 0.002 * rng.normal(size=TEXTS))
-    rounds = mean * (1 + spread * rng.normal(size=ROUNDS))
+    rounds = mean * np.array(drift) * (1 + spread * rng.normal(size=ROUNDS))
     return TimedModel(
         key=record.key,
         exit="own",
