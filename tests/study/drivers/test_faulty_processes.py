@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -341,7 +342,8 @@ def test_time_limit_ends_a_worker_that_hangs(tmp_path: Path, driver: str) -> Non
     assert not any(isinstance(event, TrialRetried | TrialEnded) for event in events)
     if (tmp_path / "child").exists():  # a busy machine may not come so far
         assert says(done.stderr, "did not answer ", "2 seconds ", "will be ended")
-        assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
+        with contextlib.suppress(psutil.NoSuchProcess):  # Ray ends it at about the same time as the launch
+            psutil.Process(int((tmp_path / "child").read_text())).wait(timeout=60)
 
 
 @pytest.mark.long
