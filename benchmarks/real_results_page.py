@@ -44,6 +44,7 @@ from analysis.statistics.samples import PLAIN_METHOD, Place, Sample, resample
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
+from benchmarks.exit_claims import format_p_value, has_ended
 from benchmarks.real_results import DONE, KEPT, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
 from benchmarks.second_run import FILE as SECOND_RUN
@@ -145,8 +146,7 @@ def page_path(scale: Scale) -> Path:
 
 def complete(studies: Mapping[str, Study]) -> dict[str, Study]:
     """The studies whose last launch ended with every trial: a claim is tested once, on all that its plan registered."""
-    ends = {name: study.facts.last_launch and study.facts.last_launch.ended for name, study in studies.items()}
-    return {name: studies[name] for name, ended in ends.items() if ended and ended.status == "complete"}
+    return {name: study for name, study in studies.items() if has_ended(study)}
 
 
 def by_protocol(studies: Mapping[str, Study]) -> list[Evidence]:
@@ -484,7 +484,7 @@ def claim_line(
         word += ", not about exits" * (gated or (found.holds and not has_gain))
     if found.missed_difference is not None and word.startswith("undecided"):
         word += f" ({format_detectable(found.missed_difference) or 'nothing could have been found'})"
-    cells = (f"{DIFFERENCE.text(difference)} ({gap})", p_text(found.adjusted_p_value), word)
+    cells = (f"{DIFFERENCE.text(difference)} ({gap})", format_p_value(found.adjusted_p_value), word)
     return f"{start} {' | '.join(cells)} |"
 
 
@@ -512,10 +512,6 @@ def published_difference(task: str) -> float | None:
     rows = {row.label: row.numbers for row in read_published_rows(PAPER)}
     ours, theirs = rows["PALBERT"].get(task), rows["PonderNet"].get(task)
     return None if ours is None or theirs is None else ours.value - theirs.value
-
-
-def p_text(p_value: float) -> str:
-    return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
 
 
 def limits_in_words(studies: Iterable[Study]) -> str:
