@@ -140,12 +140,10 @@ def require_package(package: str, what: str = "this command") -> None:
 
 def describe_missing(package: str) -> str:
     """Describe a missing package of the extra `train` as the end of a sentence, with the command that installs it."""
-    project = f"{ROOT}[{EXTRA}]" if (ROOT / "pyproject.toml").is_file() else f"glue-exit-study[{EXTRA}]"
-    where = "-e " * (ROOT / "pyproject.toml").is_file()
-    return (
-        f"needs the package {package}, which is not installed; to install all that training needs: "
-        f"pip install {where}'{project}'"
-    )
+    is_checkout = (ROOT / "pyproject.toml").is_file()
+    project = f"-e '{ROOT}[{EXTRA}]'" if is_checkout else f"'glue-exit-study[{EXTRA}]'"
+    command = f"pip install {project}"
+    return f"needs the package {package}, which is not installed; to install all that training needs: {command}"
 
 
 def _command() -> str | None:
