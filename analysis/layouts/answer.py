@@ -86,7 +86,7 @@ def summary_table(evidence: Evidence) -> Table:
     lines = [
         Line(f"{label}/{cell.task}", _describe_cell(evidence, (label, cell.task))) for label, cell in evidence.cells
     ]
-    depths = _list_depths(evidence)
+    depths, made = _list_depths(evidence), evidence.trusted_times
     return make_table(
         evidence,
         "summary",
@@ -98,7 +98,7 @@ def summary_table(evidence: Evidence) -> Table:
             "difference": f"against {evidence.baseline}",
             "gain": "gain of exits",
             "fewest_layers": WITHIN,
-            "time_ratio": "time",
+            "time_ratio": "time" if made is None else f"time, batch {made.batch_sizes[0]}",
         },
         lines=lines,
         caption=" ".join(_explain_summary(evidence, lines)),

@@ -168,7 +168,11 @@ def describe_times(evidence: Evidence) -> list[str]:
         for size in made.batch_sizes
         if (sentence := _describe_ratios(evidence, made, task, size))
     ]
-    return [*lines, f"Times were measured on {made.machine}; each interval is for its pair alone."] if lines else []
+    scope = (
+        f"Times were measured on {made.machine}, at the exit settings of the trials, so methods also differ in score; "
+        "each interval is for its pair alone."
+    )
+    return [*lines, scope] if lines else []
 
 
 def _list_commands(evidence: Evidence) -> str:
