@@ -79,7 +79,8 @@ Stage = Launch | Measurement
 def stages_of(scale: Scale) -> list[Stage]:
     """All of a scale, in their order."""
     if scale == "cpu":
-        return [Launch("cpu-cola"), Launch("cpu-cola-exits"), Launch("cpu-sst2", rows=16_000)]
+        pooled = [Launch("cpu-cola"), Launch("cpu-cola-exits"), Launch("cpu-sst2", rows=16_000)]
+        return [*pooled, Launch("cpu-mean-sst2", rows=16_000)]
     return [Launch("gpu", gpu_share=GPU_SHARE), *_rates()]
 
 

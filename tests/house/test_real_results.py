@@ -55,6 +55,7 @@ from trainables.configuration.schema import to_plain
 pytestmark = pytest.mark.slow
 
 METHODS = ("albert", "palbert", "pondernet", "pabee")
+METHODS_OF = {"cpu-cola-exits": ("palbert", "pondernet"), "cpu-mean-sst2": (*METHODS, "berxit")}
 VERDICTS = ("confirmed", "same sign", "contradicted", "undecided", "not learned", "not tested")
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good"]
@@ -104,15 +105,20 @@ def evidence(tmp_path_factory) -> Evidence:
 def test_every_study_is_one_that_can_be_launched(stage: Launch):
     words = real_results.command_of(stage, Places(Path("GLUE"), Path("MINILM"), Path("OUT"), None))[3:]
     plan, _ = plan_from(launch.main.parser().options(words))
-    assert plan.methods == (("palbert", "pondernet") if stage.name == "cpu-cola-exits" else METHODS)
+    assert plan.methods == METHODS_OF.get(stage.name, METHODS)
     assert (plan.selection, plan.seeds) == ("holdout", 10)
     assert len(plan.methods) * len(plan.tasks) * (plan.samples + plan.seeds) == stage.trials
-    assert plan.data == ("OUT/glue-16000" if stage.name == "cpu-sst2" else "GLUE")
+    assert plan.data == ("OUT/glue-16000" if stage.rows else "GLUE")
 
 
 def test_a_registered_plan_stays_as_it_was():
     """Other settings would be another study: register it under a new name."""
-    known = {"cpu-cola": "44e849e6dd91565a", "cpu-cola-exits": "22fdf16b54629faf", "cpu-sst2": "ed19a5019c385085"}
+    known = {
+        "cpu-cola": "44e849e6dd91565a",
+        "cpu-cola-exits": "22fdf16b54629faf",
+        "cpu-sst2": "ed19a5019c385085",
+        "cpu-mean-sst2": "0a327a7ab885974d",
+    }
     plans = {stage.name: digest(to_plain(replace(stage.plan, data="", backbone=""))) for stage in launches_of("cpu")}
     assert plans == known
 
@@ -164,7 +170,10 @@ def test_a_dry_run_says_identity_and_time_and_makes_nothing(tmp_path, glue, back
     [
         (["--glue", "/nowhere"], "--glue is /nowhere; allowed: a folder with GLUE's TSV files, RTE/train.tsv ..."),
         (["--backbone", "/nowhere"], "--backbone is /nowhere; allowed: a folder with a model's config.json"),
-        (["--stages", "cpu-cola", "gpu"], "--stages is gpu; allowed: cpu-cola, cpu-cola-exits, cpu-sst2"),
+        (
+            ["--stages", "cpu-cola", "gpu"],
+            "--stages is gpu; allowed: cpu-cola, cpu-cola-exits, cpu-sst2, cpu-mean-sst2",
+        ),
     ],
 )
 def test_what_a_user_can_cause_is_one_line(words, message, glue, backbone, capsys):
