@@ -28,144 +28,99 @@ def here(tmp_path, monkeypatch, finished) -> Path:
 
 
 def refused(capsys, here: Path, *arguments: str) -> str:
-    """The one line with which a command was refused; nothing may have been made or lost."""
+    """The one line with which a command was refused, the folder as HERE; nothing may have been made or lost."""
     before = {path: path.stat().st_mtime_ns for path in here.rglob("*") if path.is_file()}
     status = main(arguments)
     printed = capsys.readouterr()
     assert status in (1, 2) and printed.out == "" and printed.err.count("\n") == 1, printed.err
     assert {path: path.stat().st_mtime_ns for path in here.rglob("*") if path.is_file()} == before
-    return printed.err.strip()
+    return printed.err.strip().replace(str(here), "HERE")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "message"),
+    "command",
     [
-        ("launch --out= --dry-run", "--out is empty; "),
-        ("launch --profile= --dry-run", "--profile is empty; "),
-        ("launch --tracking-uri= --dry-run", "--tracking-uri is empty; "),
-        ("launch --set= --dry-run", "--set is empty; give some text, or leave"),
-        ("status ", "runs/NAME is empty; give some text"),
-        ("launch --samples 99999999999999999999 --dry-run", "--samples is 99999999999999999999; allowed: a whole numb"),
-        ("launch --max-failures 9999999999 --dry-run", "; allowed: a whole number >= 0 and <= 1000000000"),
-        ("launch --set q=2 --dry-run", "--set q is 2; allowed: a number >= 0 and <= 1"),
-        ("launch --set learning_rte=1 --dry-run", "; did you mean learning_rate?"),
-        ("pretrain mlm --corpus mini --to there --set stepz=3", "; did you mean steps?"),
-        ("launch --data Mini --dry-run", "did you mean mini?"),
-        (
-            "launch --data gone --task rte --dry-run",
-            "no folder gone; data must be mini, ",
-        ),
-        (
-            "launch --seeds 42,43 --dry-run",
-            "'42,43'; allowed: a whole number, not a list; ",
-        ),
-        ("launch --seeds null --dry-run", "--seeds is 'null'; allowed: a whole number"),
-        ("launch --seeds true --dry-run", "--seeds is 'true'; allowed: a whole number"),
-        (
-            "launch --name new --retry-failed",
-            "none; name a study with --continue",
-        ),
-        ("launch --task rte --dry-run --explain pabee/mnli", "'pabee/mnli' is not an arm "),
-        (
-            "explain runs/first albert/sst2",
-            "cell of runs/first; available: albert/rte",
-        ),
-        (
-            "explain runs/first palbert/rte",
-            "'palbert/rte' is not a cell ",
-        ),
-        ("explain runs/first albrt/rte", "'albrt/rte'; available: albert/rte; did you mean albert/rte?"),
-        (
-            "submit runs/first --method pabee",
-            "'pabee' is not a method with ",
-        ),
-        ("launch --data hubb --task rte --dry-run", "did you mean hub?"),
-        ("launch --toml --json --dry-run", "--toml and --json print different outputs"),
-        ("launch --toml --probe --dry-run", "costs, which --toml does not print; "),
-        (
-            "launch --explain palbert/rte --toml --dry-run",
-            "--explain and --toml print different outputs",
-        ),
-        ("launch --samples 0 --first-from runs/x --dry-run", "--samples 0 searches nothing; leave out one"),
-        (f"launch --name {'x' * 300} --dry-run", "has 300 bytes; allowed: at most 200 bytes"),
-        ("launch --name s --out file", "--out file cannot be written: "),
-        (
-            "launch --out file --dry-run",
-            "/file is not a folder; allowed: ",
-        ),
-        ("launch --out loop --dry-run", "--out loop cannot be written: "),
-        ("launch --out /proc/foo --dry-run", "--out /proc/foo cannot be written: /proc "),
-        ("launch --storage /proc/foo --dry-run", "--storage /proc/foo cannot be written: /proc "),
-        ("launch --address 127.0.0.1:abc", "--address 127.0.0.1:abc is not the address"),
-        ("launch --address ray://", "a cluster; allowed: auto, HOST:PORT"),
-        (
-            "doctor --address 127.0.0.1:70000",
-            "--address 127.0.0.1:70000 is not the address",
-        ),
-        ("launch --storage s3:/bucket/x --dry-run", "s3:/bucket/x; did you mean s3://bucket/x?"),
-        ("launch --tracking-uri http://127.0.0.1:99999 --dry-run", "allowed: http://HOST:PORT with a port from 1 to"),
-        ("mirror runs/first --tracking-uri https://", "--tracking-uri is https://; allowed: https://HOST:PORT"),
-        (
-            "launch --plan nowhere.toml",
-            "--plan nowhere.toml cannot be read: No such file",
-        ),
-        (
-            "launch --plan loop",
-            "symbolic links; allowed: a TOML file",
-        ),
-        ("tables runs", "runs has no plan.json; "),
-        ("tables loop", "loop/plan.json cannot be read: "),
-        ("status file", "file/plan.json cannot be read: "),
-        ("export runs/first --to loop", "--to loop exists; "),
-        ("export runs/first --to file/x", "--to file/x cannot be written: "),
-        ("export runs/first --to /proc/x", "/proc is not writable; allowed: a new folder"),
-        (
-            "tables runs/first --out file",
-            "/file is not a folder; allowed: ",
-        ),
-        ("tables runs/first --out /proc/x", "--out /proc/x cannot be written: /proc "),
-        ("submit runs/first --out runs", "--out runs is not a file; allowed: "),
-        ("submit runs/first --out /proc/x.zip", "--out /proc/x.zip cannot be written: "),
-        ("predict runs/first file --to /proc/x.tsv", "--to /proc/x.tsv cannot be written: "),
-        ("verify runs/first --tables nowhere", "--tables nowhere is not a folder; "),
-        ("launch --epochs x", "--epochs is 'x'; allowed: a whole number"),
-        (
-            "predict runs/first nowhere.tsv --to out.tsv",
-            "no input file nowhere.tsv; ",
-        ),
-        (
-            "predict runs/first file --to no/where.tsv",
-            "--to no/where.tsv is in a folder ",
-        ),
+        "launch --out= --dry-run",
+        "launch --profile= --dry-run",
+        "launch --tracking-uri= --dry-run",
+        "launch --set= --dry-run",
+        "status ",
+        "launch --samples 99999999999999999999 --dry-run",
+        "launch --max-failures 9999999999 --dry-run",
+        "launch --set q=2 --dry-run",
+        "launch --set learning_rte=1 --dry-run",
+        "pretrain mlm --corpus mini --to there --set stepz=3",
+        "launch --data Mini --dry-run",
+        "launch --data gone --task rte --dry-run",
+        "launch --seeds 42,43 --dry-run",
+        "launch --seeds null --dry-run",
+        "launch --seeds true --dry-run",
+        "launch --name new --retry-failed",
+        "launch --task rte --dry-run --explain pabee/mnli",
+        "explain runs/first albert/sst2",
+        "explain runs/first palbert/rte",
+        "explain runs/first albrt/rte",
+        "submit runs/first --method pabee",
+        "launch --data hubb --task rte --dry-run",
+        "launch --toml --json --dry-run",
+        "launch --toml --probe --dry-run",
+        "launch --explain palbert/rte --toml --dry-run",
+        "launch --samples 0 --first-from runs/x --dry-run",
+        f"launch --name {'x' * 300} --dry-run",
+        "launch --name s --out file",
+        "launch --out file --dry-run",
+        "launch --out loop --dry-run",
+        "launch --out /proc/foo --dry-run",
+        "launch --storage /proc/foo --dry-run",
+        "launch --address 127.0.0.1:abc",
+        "launch --address ray://",
+        "doctor --address 127.0.0.1:70000",
+        "launch --storage s3:/bucket/x --dry-run",
+        "launch --tracking-uri http://127.0.0.1:99999 --dry-run",
+        "mirror runs/first --tracking-uri https://",
+        "launch --plan nowhere.toml",
+        "launch --plan loop",
+        "tables runs",
+        "tables loop",
+        "status file",
+        "export runs/first --to loop",
+        "export runs/first --to file/x",
+        "export runs/first --to /proc/x",
+        "tables runs/first --out file",
+        "tables runs/first --out /proc/x",
+        "submit runs/first --out runs",
+        "submit runs/first --out /proc/x.zip",
+        "predict runs/first file --to /proc/x.tsv",
+        "verify runs/first --tables nowhere",
+        "launch --epochs x",
+        "predict runs/first nowhere.tsv --to out.tsv",
+        "predict runs/first file --to no/where.tsv",
     ],
 )
-def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, message):
-    assert message in refused(capsys, here, *command.split(" "))
+def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, snapshot):
+    assert refused(capsys, here, *command.split(" ")) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (b"samples = -1", "samples is -1; allowed: a whole number >= 0"),
-        (b"seeds = -1", "seeds is -1; allowed: a whole number >= 1"),
-        (b"[set]\nepochs = 0", "--plan plan.toml: [set] epochs is 0; "),
-        (b'samples = "many"', "'many'; allowed: a whole number or \"none\""),
-        (b'early_stopping = "asha"', "early_stopping is 'asha'; allowed: a table or \"none\""),
-        ('methods = ["albert"]'.encode("utf-16"), "not UTF-8; allowed: a TOML file, "),
-        (b'data = "nowhere"', "no folder nowhere; data must be mini, "),
-        (
-            b'backbone = "mini-albrt"',
-            "'mini-albrt'; allowed: a folder, a hub name, mini-",
-        ),
-        (b'sampler = "cmae"', "plan.toml: sampler: no sampler named 'cmae'"),
-        (b"[early_stopping]\ngrace = 0", "early_stopping.grace is 0; allowed: a whole number >= 1"),
-        (b'methods = ["palbret"]', "no method named 'palbret'; available: "),
+        b"samples = -1",
+        b"seeds = -1",
+        b"[set]\nepochs = 0",
+        b'samples = "many"',
+        b'early_stopping = "asha"',
+        'methods = ["albert"]'.encode("utf-16"),
+        b'data = "nowhere"',
+        b'backbone = "mini-albrt"',
+        b'sampler = "cmae"',
+        b"[early_stopping]\ngrace = 0",
+        b'methods = ["palbret"]',
     ],
 )
-def test_plan_file_is_checked_like_options(capsys, here, content, message):
+def test_plan_file_is_checked_like_options(capsys, here, content, snapshot):
     (here / "plan.toml").write_bytes(content)
-    assert message in refused(capsys, here, "launch", "--plan", "plan.toml", "--dry-run")
+    assert refused(capsys, here, "launch", "--plan", "plan.toml", "--dry-run") == snapshot
 
 
 def test_names_in_a_plan_are_taken_as_people_write_them(capsys, here):
@@ -189,18 +144,18 @@ def test_an_option_that_is_needed_cannot_be_left_out(capsys, here):
 
 
 @pytest.mark.parametrize(
-    ("file", "command", "message"),
+    ("file", "command"),
     [
-        ("plan.json", "tables runs/first", "plan.json cannot be read: "),
-        ("events.jsonl", "status runs/first", "events.jsonl is a folder; allowed: the file"),
-        ("events.jsonl", "launch --continue runs/first --samples 9 --dry-run", "events.jsonl is a folder; allowed"),
+        ("plan.json", "tables runs/first"),
+        ("events.jsonl", "status runs/first"),
+        ("events.jsonl", "launch --continue runs/first --samples 9 --dry-run"),
     ],
 )
-def test_a_folder_in_the_place_of_a_studys_file_is_named(capsys, here, file, command, message):
+def test_a_folder_in_the_place_of_a_studys_file_is_named(capsys, here, file, command, snapshot):
     path = here / "runs" / "first" / file
     path.unlink()
     path.mkdir()
-    assert message in refused(capsys, here, *command.split())
+    assert refused(capsys, here, *command.split()) == snapshot
 
 
 @pytest.mark.parametrize("command", ["mirror runs/first", "predict runs/first file --to out.tsv", "tables runs/first"])
