@@ -44,6 +44,7 @@ from study.mlflow_mirror.tracking import (
     read_runs,
     reason,
     register,
+    skip_disk_flushes,
 )
 from study.storage.addresses import TRACKING_HELP, check_tracking_address
 from study.terminal.command_line import Command, argument, option
@@ -91,7 +92,7 @@ class Mirror:
     """Copies one study into one MLflow store."""
 
     def __init__(self, folder: Path, uri: str) -> None:
-        """Keep the study's folder and the store's address; the first `write` connects to the store."""
+        """Keep the study's folder and the store's address."""
         self.folder, self.uri = folder, uri
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
@@ -114,17 +115,22 @@ class Mirror:
                 self.reports[event.key].append(event)
         self._offset, self._lines = self._offset + sum(map(len, new)), self._lines + len(new)
 
-    def write(self, *, final: bool) -> None:
-        """Send changed runs to MLflow. If `final`, also send the tables, the pictures and the report."""
-        if self.facts.last_launch is None:
-            return
+    def connect(self) -> Tracking:
+        """Connect to the store, which makes the tables of a new database."""
         if self.tracking is None:
             folder = self.folder.resolve()
+            if self.uri == build_default_uri(folder):
+                skip_disk_flushes(folder)
             self.tracking = Tracking(
                 self.uri, experiment=folder.name, study_id=self.study_id, artifacts=folder / "mlartifacts"
             )
+        return self.tracking
+
+    def write(self, *, final: bool) -> None:
+        """Send changed runs to MLflow. If `final`, also send the tables, the pictures and the report."""
+        tracking = self.connect()
         for run in self.runs(final=final):
-            self.tracking.write(run)
+            tracking.write(run)
 
     def runs(self, *, final: bool) -> list[Run]:
         """Build the MLflow runs of the study, its arms and their trials. Each parent comes before its children."""
@@ -170,9 +176,10 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
         last = mirrored.facts.last_launch
         final = not follow or (last is not None and last.is_over())  # before `read`, which then reads to the end
         mirrored.read()
-        began = time.monotonic()
         try:
-            if final or began >= due:
+            if mirrored.facts.last_launch is not None and (final or time.monotonic() >= due):
+                mirrored.connect()  # takes seconds if the database is new, which no later update does
+                began = time.monotonic()
                 mirrored.write(final=final)
                 due, is_away = time.monotonic() + max(LIVE_SECONDS, (time.monotonic() - began) / SHARE), False
             if final:

@@ -125,16 +125,18 @@ def database(study, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("kind", ["folder", "text", "older", "newer", "newer, without a table"])
+@pytest.mark.parametrize("kind", ["folder", "text", "damaged", "older", "newer", "newer, without a table"])
 def test_unusable_database_names_what_mends_it(study, database, tmp_path, capsys, monkeypatch, kind):
     path = tmp_path / "mlflow.db"
     uri = f"sqlite:///{path}"
     if kind == "folder":
         path.mkdir()
         fault = f"{path} is a folder, but the file of a database belongs there; move or delete the folder"
-    elif kind == "text":
-        path.write_text("text " * 100)
-        fault = f"{uri} is not a database; move or delete the file"
+    elif kind in ("text", "damaged"):
+        content = bytearray(database.read_bytes())
+        content[16_384:] = bytes(len(content) - 16_384)  # pages that never reached the disk
+        path.write_bytes(b"text " * 100 if kind == "text" else content)
+        fault = f"{uri} is damaged, or not a database; move or delete the file"
     else:
         shutil.copy(database, path)
         with sqlite3.connect(path) as changed:
@@ -149,4 +151,4 @@ def test_unusable_database_names_what_mends_it(study, database, tmp_path, capsys
     error = capsys.readouterr().err
     assert fault in error and error.count("\n") == 1
     assert (f"-m mlflow db upgrade {uri}, or " in error) == (kind == "older")
-    assert ("install the MLflow that wrote it" in error) == (kind not in ("folder", "text"))
+    assert ("install the MLflow that wrote it" in error) == (kind not in ("folder", "text", "damaged"))

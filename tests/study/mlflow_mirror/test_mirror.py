@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -25,7 +26,7 @@ from study.facts.plan_file import require_plan
 from study.launching.child_processes import MIRROR_NICENESS, start_mirror
 from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
-from study.mlflow_mirror.tracking import build_default_uri, masked
+from study.mlflow_mirror.tracking import Tracking, build_default_uri, masked
 from trainables.configuration.ranges import Interval
 from trainables.runs.trial import Losses
 
@@ -371,6 +372,44 @@ def test_the_default_store_lies_in_the_study_folder(journal: MadeJournal) -> Non
     journal.end()
     assert main([str(journal.folder)]) == 0
     assert set(stored_runs(build_default_uri(journal.folder))) >= {"study"}
+
+
+def test_only_the_default_store_skips_disk_flushes(journal: MadeJournal, tmp_path: Path) -> None:
+    """Other databases hold what no journal has."""
+    uris = [build_default_uri(journal.folder), f"sqlite:///{tmp_path / 'mlflow.db'}"]
+    levels = []
+    for uri in uris:
+        store = mirror(journal.folder, uri).connect().client._tracking_client.store
+        with store.engine.connect() as connection:
+            levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
+    assert levels == [0, 2]  # OFF, FULL
+
+
+def test_setup_of_the_store_does_not_delay_later_updates(
+    journal: MadeJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update waits ten times as long as the last one took, but not for the tables of a new database."""
+    now, written = [0.0], list[float]()
+    connect, write = Mirror.connect, Mirror.write
+
+    def slow_connect(self: Mirror) -> Tracking:
+        now[0] += 60.0 if self.tracking is None else 0.0
+        return connect(self)
+
+    def timed_write(self: Mirror, *, final: bool) -> None:
+        written.append(now[0])
+        write(self, final=final)
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if len(written) == 2:
+            journal.end()
+
+    monkeypatch.setattr(Mirror, "connect", slow_connect)
+    monkeypatch.setattr(Mirror, "write", timed_write)
+    monkeypatch.setattr("study.mirror.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    mirror(journal.folder, f"sqlite:///{tmp_path / 'mlflow.db'}", follow=True)
+    assert written[1] - written[0] < 10
 
 
 def test_folder_without_a_study_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
