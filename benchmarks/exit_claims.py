@@ -1,10 +1,10 @@
 """The claims about early exits that plans register before their first trial, with their tests and verdicts.
 
-    python -m benchmarks.exit_claims runs/NAME ...    # studies of one protocol that have ended
+    python -m benchmarks.exit_claims runs/NAME ...    # studies that have ended
 
 All claims are about the final runs of the configurations that the searches chose, on dev. Scores are means over the
 seeds, in points; intervals are 95 % intervals over seeds and dev examples. Each family of claims is corrected by Holm's
-method over all its methods and tasks.
+method over all its methods and tasks in a study; each study is tested by itself.
 
     gain      a method's own exits, at the setting that the search chose, minus the best coin toss between two fixed
               layers of the same models, for equal mean layers
@@ -12,8 +12,8 @@ method over all its methods and tasks.
               that scores best with no more mean layers than the own exits run on that half, the other half measures
               both, and the numbers are means over 100 random halvings
     pair      PALBERT minus PonderNet, each under its own exits as selected
-    budget    PABEE minus PALBERT, each under the own setting that scores best within 3 mean layers, chosen on one half
-              of dev and measured on the other
+    budget    PABEE minus PALBERT, each under the own setting that scores best within the mean layers of the plan's
+              `select_by`, chosen on one half of dev and measured on the other
     time      the setting with the fewest layers that keeps ALBERT's score but for one point, chosen on one half of dev
               and measured on the other: its score minus ALBERT's, and its time per text relative to ALBERT's, computed
               from the times of single layers that `study.time` measured. The test is about the time.
@@ -24,7 +24,7 @@ A claim says "not learned" if one of its methods is not shown to score above a c
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -53,6 +53,7 @@ from analysis.statistics.uncertainty import PairedTest, mean_test, welch_test
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import read_cell_predictions
+from study.plans.samplers import find_layers
 from study.terminal.command_line import Parser, guarded
 from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
@@ -60,13 +61,12 @@ from trainables.models.answer_rules import MaxProbability
 from trainables.models.exit_rules import ExitRule
 
 Family = Literal["gain", "rule", "pair", "budget", "time"]
-BUDGET = 3  # mean layers
 OWN, SURE = "own exits", "greatest probability"
 TITLES: Mapping[Family, str] = {
     "gain": "Own exits minus the best coin toss between two fixed layers",
     "rule": "Greatest probability minus own exits, on the same models with no more layers",
     "pair": "PALBERT minus PonderNet, own exits as selected",
-    "budget": f"PABEE minus PALBERT, own exits within {BUDGET} layers",
+    "budget": "PABEE minus PALBERT, own exits within the mean layers of the selection",
     "time": "The fewest layers within one point of ALBERT",
 }
 NOT_LEARNED, NOT_SHOWN, NOT_TESTED, NOT_TIMED = "not learned", "not shown", "not tested", "not timed"
@@ -120,12 +120,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     parser = Parser(Typed, "benchmarks.exit_claims", (__doc__ or "").split("\n\n")[0])
-    parser.add_argument("studies", nargs="+", type=Path, metavar="runs/NAME", help="studies of one protocol")
+    parser.add_argument("studies", nargs="+", type=Path, metavar="runs/NAME", help="studies that have ended")
     studies = [load_study(folder) for folder in parser.parse_args(argv).studies]
     for study in studies:
         if not has_ended(study):
             raise ValueError(f"{study.folder} has not ended; claims are tested once, on all trials of the plan")
-    print(format_claims(make_claims(gather(studies))))
+    print(format_claims(make_claims(studies)))
     return 0
 
 
@@ -135,14 +135,18 @@ def has_ended(study: Study) -> bool:
     return launch is not None and launch.ended is not None and launch.ended.status == "complete"
 
 
-def make_claims(evidence: Evidence) -> list[Claim]:
-    """Test all claims, by family and task."""
+def make_claims(studies: Iterable[Study]) -> list[Claim]:
+    """Test all claims of each study, by family and task."""
+    return [claim for study in studies for claim in _test_claims(gather([study]))]
+
+
+def _test_claims(evidence: Evidence) -> list[Claim]:
     settings = {place: found for place in evidence.with_exits if (found := _evaluate(evidence, place)) is not None}
     families = (
         _claim_gains(evidence),
         _claim_rules(settings),
         _claim_pairs(evidence),
-        _claim_budgets(settings),
+        _claim_budgets(evidence, settings),
         _claim_times(evidence, settings),
     )
     return [claim for family in families for claim in _judge(evidence, [*family])]
@@ -208,10 +212,14 @@ def _claim_pairs(evidence: Evidence) -> Iterator[Claim]:
         yield replace(_compare(claim, *samples), layers=layers)
 
 
-def _claim_budgets(settings: Mapping[Place, SettingsOnHalves]) -> Iterator[Claim]:
+def _claim_budgets(evidence: Evidence, settings: Mapping[Place, SettingsOnHalves]) -> Iterator[Claim]:
+    (study,) = evidence.studies
+    layers = find_layers(study.protocol.select_by)
+    if layers is None:
+        return
     for task, pair in _find_pairs(settings, "pabee", "palbert"):
         claim = Claim("budget", ("pabee", "palbert"), task)
-        chosen = [own for each in pair if (own := each.only(_list_rules(each, OWN)).best_within(BUDGET)) is not None]
+        chosen = [own for each in pair if (own := each.only(_list_rules(each, OWN)).best_within(layers)) is not None]
         if len(chosen) < 2 or len({each.stored[0].examples for each in pair}) > 1:
             yield replace(claim, verdict=NO_SETTING if len(chosen) < 2 else NOT_TESTED)
             continue

@@ -104,6 +104,11 @@ def read_select_by(text: str) -> str | UnsetType:
     return AREA if text == AREA else f"{AT_LAYERS}{layers:g}"
 
 
+def find_layers(select_by: str | UnsetType) -> float | None:
+    """Return the mean layers within which a selection rule of the form `at:LAYERS` compares; None for other rules."""
+    return float(select_by.removeprefix(AT_LAYERS)) if select_by and select_by.startswith(AT_LAYERS) else None
+
+
 def describe_select_by(select_by: str) -> str:
     """Describe a selection rule for captions and dry runs."""
     last = "models without early exits are selected by their score"

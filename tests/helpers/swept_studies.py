@@ -54,10 +54,12 @@ def swept_study(
     examples: int = 200,
     data: str = "hub",
     change: Change = lambda method, labels, outputs: outputs,
+    protocol: dict | None = None,
 ) -> Path:
     """A whole study folder of albert, palbert, pabee or pondernet; `better_by` is added to every chance of a right
-    answer. More layers answer better, and a higher prior λ searches worse. `change` replaces a model's outputs."""
-    plan = plan_of(methods, tasks, data=data)
+    answer. More layers answer better, and a higher prior λ searches worse. `change` replaces a model's outputs,
+    `protocol` fields of the protocol."""
+    plan = plan_of(methods, tasks, data=data, protocol=protocol)
     write_plan_of(folder, plan)
     journal = MadeJournal(folder)
     for method in methods:

@@ -21,10 +21,15 @@ pytestmark = pytest.mark.slow
 
 METHODS = ["albert", "palbert", "pondernet", "pabee"]
 EXAMPLES = 400
+WITHIN_3 = {"select_by": "at:3"}
 
 
 def evidence_of(folder: Path) -> Evidence:
     return gather([load_study(folder)])
+
+
+def claims_of(folder: Path) -> list[Claim]:
+    return make_claims([load_study(folder)])
 
 
 def find(claims: list[Claim], family: str, *rows: str, way: str = "") -> Claim:
@@ -35,12 +40,12 @@ def find(claims: list[Claim], family: str, *rows: str, way: str = "") -> Claim:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A study whose models are surer of right answers, while their own exits are blind."""
-    return swept_study(tmp_path_factory.mktemp("runs") / "s", METHODS, ["rte"], examples=EXAMPLES)
+    return swept_study(tmp_path_factory.mktemp("runs") / "s", METHODS, ["rte"], examples=EXAMPLES, protocol=WITHIN_3)
 
 
 @pytest.fixture(scope="module")
 def claims(folder) -> list[Claim]:
-    return make_claims(evidence_of(folder))
+    return claims_of(folder)
 
 
 def test_blind_exits_have_no_gain_and_greatest_probability_is_better(claims):
@@ -68,9 +73,19 @@ def test_p_values_are_corrected_within_a_family(claims, family):
     assert [claim.adjusted_p_value for claim in own] == pytest.approx(holm([claim.test.p_value for claim in own]))
 
 
-def test_no_setting_within_too_few_layers(folder, monkeypatch):
-    monkeypatch.setattr(exit_claims, "BUDGET", 1)
-    assert find(make_claims(evidence_of(folder)), "budget", "pabee", "palbert").verdict == "no setting"
+def test_each_study_is_tested_by_itself(folder, claims):
+    study = load_study(folder)
+    assert make_claims([study, study]) == [*claims, *claims]
+
+
+def test_no_setting_within_too_few_layers(tmp_path):
+    few = swept_study(tmp_path / "s", METHODS[1:], ["rte"], protocol={"select_by": "at:1"})
+    assert find(claims_of(few), "budget", "pabee", "palbert").verdict == "no setting"
+
+
+def test_settings_are_compared_within_layers_only_if_the_plan_selects_so(tmp_path):
+    by_score = swept_study(tmp_path / "s", METHODS[1:], ["rte"])
+    assert {claim.family for claim in claims_of(by_score)} == {"gain", "rule", "pair", "time"}
 
 
 def answer_always_the_same(method: str, labels: np.ndarray, outputs: LayerOutputs) -> LayerOutputs:
@@ -93,7 +108,7 @@ def know_right_answers(method: str, labels: np.ndarray, outputs: LayerOutputs) -
 
 def test_exits_that_know_right_answers_have_a_gain(tmp_path):
     study = swept_study(tmp_path / "s", METHODS[:3], ["rte"], examples=EXAMPLES, change=know_right_answers)
-    claims = make_claims(evidence_of(study))
+    claims = claims_of(study)
     assert find(claims, "gain", "palbert").verdict == "above 0"
     assert find(claims, "rule", "palbert").verdict == "below 0"
     assert find(claims, "gain", "pondernet").verdict == "all leave at layer 5"
@@ -101,7 +116,7 @@ def test_exits_that_know_right_answers_have_a_gain(tmp_path):
 
 def test_claim_about_unlearned_method_is_not_made(tmp_path):
     study = swept_study(tmp_path / "s", METHODS[:3], ["rte"], examples=EXAMPLES, change=answer_always_the_same)
-    claims = make_claims(evidence_of(study))
+    claims = claims_of(study)
     assert {claim.verdict for claim in claims if "palbert" in claim.rows} == {"not learned"}
     assert find(claims, "gain", "pondernet").verdict == "below 0"
 
@@ -117,7 +132,7 @@ def test_time_is_relative_to_albert_where_the_score_is_kept(tmp_path):
     study = swept_study(tmp_path / "s", ["albert", "pabee"], ["rte"], examples=EXAMPLES, change=improve)
 
     def find_times() -> list[Claim]:
-        claims = make_claims(evidence_of(study))
+        claims = claims_of(study)
         return [find(claims, "time", "pabee", way=way) for way in ("own exits", "greatest probability")]
 
     own, sure = find_times()
@@ -132,7 +147,7 @@ def test_time_is_relative_to_albert_where_the_score_is_kept(tmp_path):
     assert sure.time.value == pytest.approx(0.9 * sure.layers[0] / 12, rel=0.03)
     timed_study(study, lambda record, size: 10.0 if record.method == "albert" else 40.0)
     assert find_times()[0].verdict == "slower"
-    assert "| pabee, own exits, RTE " in format_claims(make_claims(evidence_of(study)))
+    assert "| pabee, own exits, RTE " in format_claims(claims_of(study))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +172,7 @@ def test_verdict_on_a_time_depends_on_the_score(difference, low, log, verdict):
 def test_one_seed_gives_differences_without_tests(tmp_path, monkeypatch):
     monkeypatch.setattr(helpers.swept_studies, "SEEDS", [42])
     study = swept_study(tmp_path / "s", METHODS, ["rte"], examples=EXAMPLES)
-    claims = make_claims(evidence_of(study))
+    claims = claims_of(study)
     assert {claim.verdict for claim in claims if claim.family in ("gain", "rule", "pair", "budget")} == {"not tested"}
     assert find(claims, "rule", "pabee").difference > 0
     assert "| palbert - pondernet, RTE " in format_claims(claims)
