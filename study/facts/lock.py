@@ -27,6 +27,7 @@ LEASE = "launch.lease"
 BEAT_SECONDS = 5.0
 SILENT_SECONDS = 15.0  # a launch on another machine counts as dead after this time without a beat
 _LOCK_ATTEMPTS = 10
+_MOUNTS = Path("/proc/mounts")
 
 
 class Lease(Typed, frozen=True, kw_only=True):
@@ -183,9 +184,10 @@ class StudyLock:
 def _find_mount(folder: Path) -> str:
     """Return the type and mount point of a folder's file system: `nfs4 at /home`."""
     with suppress(OSError):
-        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+        mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
         above = [(len(place), f"{kind} at {place}") for place, kind in mounts if folder.resolve().is_relative_to(place)]
-        return max(above)[1]
+        if above:  # a changed root hides its own mount
+            return max(above)[1]
     return "a file system"
 
 

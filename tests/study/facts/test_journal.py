@@ -19,6 +19,7 @@ from helpers.journals import MadeJournal, failure_of, report_of, reported, row_o
 from helpers.messages import says
 from msgspec.structs import replace
 
+from study.facts import lock
 from study.facts.events import LaunchEnded, SearchClosed, TrialRetried, read_events
 from study.facts.journal import Journal
 from study.facts.journal_copy import COPY
@@ -207,12 +208,21 @@ def test_lease_of_another_machine_holds_while_it_is_touched(tmp_path, no_locks, 
         Journal(tmp_path).close()
 
 
-def test_file_system_without_locks_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("mounts", "where"),
+    [
+        ("/dev/vda / ext4 rw 0 0\nserver:/home {} nfs4 rw 0 0\n", "nfs4 at /"),
+        ("proc /proc proc rw 0 0\n", "a file system"),  # below a changed root
+    ],
+)
+def test_file_system_without_locks_is_named(mounts, where, tmp_path, monkeypatch):
     def unsupported(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
+    (tmp_path / "mounts").write_text(mounts.format(tmp_path))
+    monkeypatch.setattr(lock, "_MOUNTS", tmp_path / "mounts")
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with pytest.raises(ValueError, match=r"is on \w+ at /\S*, .*\(Function not implemented\); choose "):
+    with pytest.raises(ValueError, match=rf"is on {where}\S*, .*\(Function not implemented\); choose "):
         Journal(tmp_path)
 
 
