@@ -177,7 +177,7 @@ def test_all_parts_for_a_gpu_run_on_a_cpu(tmp_path, monkeypatch):
 
 
 def test_parts_that_lack_a_package_or_fail_are_told():
-    assert "nothing_so_called" in gpu.run_part(gpu.Part("times", 1, [], ["nothing_so_called"]), 60)
-    assert gpu.run_part(gpu.Part("exits", 1, [["benchmarks.gpu", "--device", "abacus"]]), 60) == (
+    assert "nothing_so_called" in gpu.run_part(gpu.Part("times", 1, [], ["nothing_so_called"]), 600)
+    assert gpu.run_part(gpu.Part("exits", 1, [["benchmarks.gpu", "--device", "abacus"]]), 600) == (
         "benchmarks.gpu ended with exit status 2"
     )
