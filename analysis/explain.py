@@ -19,7 +19,7 @@ from study.facts import events
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
-from study.storage.trial_places import locate_model
+from study.storage.models import locate_model
 from study.terminal.command_line import Command, argument
 from study.terminal.text import counted, to_second
 from trainables.configuration.schema import Typed, to_plain

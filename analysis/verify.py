@@ -49,7 +49,7 @@ from study.facts.study_folder import (
     predictions_file,
 )
 from study.storage.addresses import is_uri
-from study.storage.trial_places import DESCRIPTION, WEIGHTS, DamagedModel, find_model_address, local_model
+from study.storage.models import DESCRIPTION, WEIGHTS, DamagedModel, find_model_address, local_model
 from study.terminal.command_line import Command, argument, option
 from study.terminal.processes import require_package
 from study.terminal.text import clock, counted, joined, masked

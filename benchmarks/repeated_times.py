@@ -29,7 +29,7 @@ from analysis.studies.load import Study, load_study
 from benchmarks.counts import count
 from benchmarks.rates import Rate
 from benchmarks.results_file import write_results
-from study.storage.trial_places import local_model, locate_model
+from study.storage.models import local_model, locate_model
 from study.time import Options, measure_times
 from trainables.data.examples import load_examples
 from trainables.files.sources import cache_folder

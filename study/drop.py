@@ -23,7 +23,8 @@ from study.facts.plan_file import require_plan
 from study.facts.record import Record
 from study.launching.screen import describe_record, name_trial
 from study.storage.addresses import is_uri
-from study.storage.trial_places import delete_weights, find_original, keeps_model, locate_model
+from study.storage.models import delete_weights, keeps_model, locate_model
+from study.storage.study_storage import find_original
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import counted, list_first, python
 from trainables.configuration.schema import Typed

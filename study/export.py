@@ -30,7 +30,7 @@ from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.plans.resolved_plan import ResolvedPlan
 from study.storage.addresses import check_new_folder
-from study.storage.trial_places import local_model
+from study.storage.models import local_model
 from study.stored_models.choice import ModelChoice, choose_model
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration import AtLeastOne

@@ -39,7 +39,7 @@ from study.launching.reading import complete_execution
 from study.launching.running import Launch, measure_resources
 from study.rebuild import EXPORTS, check_places, repair_predictions, write_files
 from study.storage.addresses import is_same_disk, join, local_path, make_writable, resolve_storage_address
-from study.storage.trial_places import StudyStorage, choose_storage
+from study.storage.study_storage import StudyStorage, choose_storage
 from study.stored_models.choice import with_current_model_address
 from study.terminal.command_line import Command
 from study.terminal.output import lasting_outputs, show_waiting

@@ -33,11 +33,7 @@ from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
 from study.storage.addresses import check_new_file
-from study.storage.trial_places import (
-    DESCRIPTION,
-    WEIGHTS,
-    local_model,
-)
+from study.storage.models import DESCRIPTION, WEIGHTS, local_model
 from study.stored_models.choice import ModelChoice, choose_model
 from study.terminal.command_line import Command, argument, option, read_settings
 from study.terminal.text import counted

@@ -34,7 +34,7 @@ from study.facts.study_folder import (
     predictions_file,
 )
 from study.plans.resolved_plan import Arm
-from study.storage.trial_places import locate_model
+from study.storage.models import locate_model
 from study.terminal.command_line import Command, argument, option
 from study.terminal.output import show_waiting
 from study.terminal.processes import is_installed

@@ -23,7 +23,7 @@ from study.facts.journal import Journal
 from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
 from study.plans.resolved_plan import ResolvedPlan
-from study.storage.trial_places import local_model
+from study.storage.models import local_model
 from study.stored_models.choice import with_current_model_address
 from study.submit import predict_split
 from study.terminal.command_line import Command, argument, option

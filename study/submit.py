@@ -26,7 +26,7 @@ from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.predict import INFERENCE_BATCH, label_text
 from study.storage.addresses import check_file
-from study.storage.trial_places import local_model
+from study.storage.models import local_model
 from study.stored_models.choice import list_best_records, with_current_model_address
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration import Count

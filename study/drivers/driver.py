@@ -36,17 +36,9 @@ from study.facts.events import Failure
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import WORKERS_LOG, compute_predictions_digest, predictions_file
 from study.storage.addresses import is_uri, local_path
-from study.storage.trial_places import (
-    PREDICTIONS,
-    OutcomeGone,
-    check_marks,
-    check_model,
-    check_undamaged,
-    find_model_address,
-    launch_marks,
-    open_place,
-    trial_address,
-)
+from study.storage.launch_marks import check_marks, launch_marks
+from study.storage.models import OutcomeGone, check_model, check_undamaged, find_model_address
+from study.storage.trial_places import PREDICTIONS, open_place, trial_address
 from study.terminal.signals import handle_signals
 from study.terminal.text import clock, counted, masked
 from trainables.files.atomic_files import DiskFull, read_full_place

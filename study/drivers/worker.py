@@ -24,7 +24,9 @@ from study.drivers.causes import breaks_process, build_failure, format_place, se
 from study.drivers.messages import AssignedTrial, Assignment, Message, SmokeReport, Steps
 from study.facts.events import Failure, Report, add_checksum, remove_checksum, utc_now
 from study.facts.provenance import attest, list_contradictions, read_provenance
-from study.storage.trial_places import TrialPlace, check_marks, local_model, open_place
+from study.storage.launch_marks import check_marks
+from study.storage.models import local_model
+from study.storage.trial_places import TrialPlace, open_place
 from study.terminal.text import to_second
 from trainables.files.atomic_files import write_bytes
 from trainables.files.method_files import include

@@ -32,7 +32,8 @@ from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.plans.samplers import describe_sampler, describe_select_by
 from study.storage.addresses import find_existing, is_uri, local_path
-from study.storage.trial_places import StudyStorage, choose_storage, trial_address
+from study.storage.study_storage import StudyStorage, choose_storage
+from study.storage.trial_places import trial_address
 from study.terminal.text import clock, counted
 from trainables.configuration.schema import Typed
 from trainables.encoders.backbones import estimate_model_bytes

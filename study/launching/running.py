@@ -27,7 +27,8 @@ from study.launching.planned_study import command_line
 from study.launching.screen import failures_command
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.rebuild import write_files
-from study.storage.trial_places import StudyStorage, delete_marks
+from study.storage.launch_marks import delete_marks
+from study.storage.study_storage import StudyStorage
 from study.terminal.output import can_redraw, console_on, lost_outputs, show_waiting
 from study.terminal.text import masked, print_lines
 

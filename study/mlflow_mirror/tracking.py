@@ -30,7 +30,7 @@ from study.decisions.progress import StudyProgress
 from study.facts.record import Record
 from study.mlflow_mirror.run_content import MLFLOW_STATUS, DataSet, Point, Run
 from study.plans.resolved_plan import format_file_name
-from study.storage.trial_places import local_model, locate_model, model_exists
+from study.storage.models import local_model, locate_model, model_exists
 from study.terminal.text import masked
 from trainables import base_method
 from trainables.files.method_files import included

@@ -6,13 +6,15 @@ a folder that every node sees, or a URI (s3://bucket/path).
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from study.terminal.processes import is_installed
@@ -22,6 +24,10 @@ from trainables.files.atomic_files import FULL, DiskFull
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OUTAGE_SECONDS = 600.0  # longest time of retries; without retries, pyarrow gives up within seconds
 PARAMETERS = {
     "file": (),
     "gs": ("endpoint_override", "retry_limit_seconds", "scheme"),
@@ -290,3 +296,22 @@ def _check_within(folder: Path, output: str, *, allowed: str) -> None:
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError:
         raise ValueError(f"{output} cannot be written: {nearest} is not writable; allowed: {allowed}") from None
+
+
+def retry_outages(action: Callable[P, R]) -> Callable[P, R]:
+    """If the action raises an `OSError`, retry it for `OUTAGE_SECONDS`."""
+
+    @functools.wraps(action)
+    def patient(*args: P.args, **kwargs: P.kwargs) -> R:
+        deadline = time.monotonic() + OUTAGE_SECONDS
+        while True:
+            try:
+                return action(*args, **kwargs)
+            except (FileNotFoundError, DiskFull):
+                raise  # the storage answered, so this is not an outage
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(2)
+
+    return patient

@@ -11,7 +11,7 @@ from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.plan_file import require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
-from study.storage.trial_places import explain_missing_model, keeps_model, locate_model, model_exists
+from study.storage.models import explain_missing_model, keeps_model, locate_model, model_exists
 from study.terminal.command_line import option
 from study.terminal.text import list_first
 from trainables.configuration.schema import Typed

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from study.facts.plan_file import find_data, include_for, require_plan
 from study.facts.record import Record
-from study.storage.trial_places import local_model
+from study.storage.models import local_model
 from study.stored_models.choice import ModelChoice, choose_model
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration.schema import Typed

@@ -24,7 +24,7 @@ from study.facts.plan_file import find_data, include_for, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.plans.resolved_plan import format_arm_name
-from study.storage.trial_places import explain_missing_model, local_model, locate_model, model_exists
+from study.storage.models import explain_missing_model, local_model, locate_model, model_exists
 from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on
 from study.terminal.text import clock, counted, list_first

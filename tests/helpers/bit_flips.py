@@ -33,7 +33,7 @@ from helpers.started_processes import kill_all
 from analysis.verify import verify
 from study.facts.events import read_events
 from study.facts.study_facts import read_facts
-from study.storage.trial_places import DamagedModel, local_model, locate_model
+from study.storage.models import DamagedModel, local_model, locate_model
 from trainables.configuration.schema import to_plain
 
 WAYS = {  # name -> arguments of a launch; HOME stands for the folder with all files

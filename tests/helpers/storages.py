@@ -14,7 +14,8 @@ from pathlib import Path
 from helpers.places import PATIENCE_SECONDS
 
 from study.facts.study_facts import read_facts
-from study.storage.trial_places import StudyStorage, TrialPlace
+from study.storage.study_storage import StudyStorage
+from study.storage.trial_places import TrialPlace
 
 
 def send(place: TrialPlace, *, epoch: int) -> None:

@@ -39,7 +39,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.facts",
     "study.decisions.progress",
     "study.storage.addresses",
-    "study.storage.trial_places",
+    "study.storage.models",
     "study.plans.plan",
     "study.facts.plan_file",
     "study.plans.ranges",

@@ -16,7 +16,7 @@ from helpers.trials import check_as_alone
 from study.facts.events import read_events
 from study.facts.lock import LEASE
 from study.rebuild import OPTUNA
-from study.storage.trial_places import MARK
+from study.storage.launch_marks import MARK
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--epochs", "6", *WITHOUT_RAY]

@@ -19,7 +19,7 @@ from study.drivers.messages import AssignedTrial
 from study.drivers.worker import run_trial
 from study.facts.events import TrialEnded
 from study.facts.study_facts import read_facts
-from study.storage.trial_places import DamagedModel, locate_model
+from study.storage.models import DamagedModel, locate_model
 from trainables.files.sources import hash_folder
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from study.decisions.progress import compute_progress
 from study.facts.study_facts import StudyFacts, read_facts
 from study.launching import forecast
 from study.launching.forecast import MeasuredCost, Space, estimate_space, forecast_plan
-from study.storage.trial_places import StudyStorage
+from study.storage.study_storage import StudyStorage
 
 STUDY = [
     *("--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "2", "--epochs", "3"),

@@ -20,7 +20,7 @@ from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.mirror import main
 from study.mlflow_mirror.tracking import build_default_uri
-from study.storage.trial_places import locate_model
+from study.storage.models import locate_model
 from trainables.files import method_files
 
 pytestmark = pytest.mark.usefixtures("few_rows")

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from helpers.storages import files_under
 
-from study.storage import trial_places
-from study.storage.trial_places import NotShared, StudyStorage, check_marks, delete_marks, launch_marks
+from study.storage import launch_marks as marks
+from study.storage.launch_marks import check_marks, delete_marks, launch_marks
+from study.storage.study_storage import StudyStorage
+from study.storage.trial_places import NotShared
 
 
 @pytest.fixture(params=["", "file://"], ids=["folder", "uri"])
@@ -33,10 +35,10 @@ def test_next_launch_deletes_the_marks_of_a_killed_one(storage, tmp_path, monkey
     study, place = tmp_path / "study", StudyStorage(storage, area)
     (tmp_path / "storage" / (area or "") / "trials").mkdir(parents=True, exist_ok=True)
     with monkeypatch.context() as there:
-        there.setattr(trial_places.socket, "gethostname", lambda: host)
+        there.setattr(marks.socket, "gethostname", lambda: host)
         killed = launch_marks(place.address, study)
         before = killed.__enter__()
-    monkeypatch.setattr(trial_places.socket, "gethostname", lambda: "this")
+    monkeypatch.setattr(marks.socket, "gethostname", lambda: "this")
     delete_marks(place, study)
     # Another study of an earlier version may have written a mark in a storage without areas.
     stays = ["storage/trials"] if host == "another" and area is None else []
@@ -51,7 +53,7 @@ def test_next_launch_deletes_all_marks_in_the_studys_own_folder(tmp_path, monkey
     for name in ("trials", "predictions"):
         (study / name).mkdir(parents=True)
     with monkeypatch.context() as there:
-        there.setattr(trial_places.socket, "gethostname", lambda: "another")
+        there.setattr(marks.socket, "gethostname", lambda: "another")
         killed = launch_marks(str(study), study)
         assert len(killed.__enter__()) == len(files_under(study)) == 2
     delete_marks(StudyStorage(str(study)), study)

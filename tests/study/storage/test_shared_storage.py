@@ -14,7 +14,7 @@ from helpers.trials import check_as_alone
 
 from study.facts.events import LaunchBegan, TrialRetried, read_events
 from study.facts.study_facts import read_facts
-from study.storage.trial_places import model_exists
+from study.storage.models import model_exists
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--epochs", "4", "--seeds", "2"]

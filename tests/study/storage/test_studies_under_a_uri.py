@@ -22,7 +22,8 @@ from helpers.storages import address_of, files_under, free_port, s3_server, send
 from study.facts.events import EpochReported, TrialEnded, read_events
 from study.facts.study_facts import read_facts
 from study.storage.addresses import exists, join, make_writable, resolve_storage_address
-from study.storage.trial_places import TrialObjects, local_model, model_exists, open_place, trial_address
+from study.storage.models import local_model, model_exists
+from study.storage.trial_places import TrialObjects, open_place, trial_address
 
 SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "3", "--profile", "mini"]
 SMALL += ["--tracking-uri", "none"]

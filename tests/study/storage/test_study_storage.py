@@ -15,7 +15,8 @@ from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from study.launch import run_study
 from study.launching.planned_study import prepare
-from study.storage.trial_places import StudyStorage, choose_storage, trial_address
+from study.storage.study_storage import StudyStorage, choose_storage
+from study.storage.trial_places import trial_address
 
 
 @pytest.fixture(params=[None, "study-1a"], ids=["without an area", "with an area"])

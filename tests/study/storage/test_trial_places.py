@@ -26,16 +26,8 @@ from study.drivers.messages import AssignedTrial, Assignment
 from study.drivers.worker import Worker
 from study.facts.events import Report
 from study.facts.record import Record
-from study.storage.trial_places import (
-    STATE_NAME,
-    DamagedModel,
-    NotShared,
-    TrialObjects,
-    local_model,
-    model_exists,
-    open_place,
-    trial_address,
-)
+from study.storage.models import DamagedModel, local_model, model_exists
+from study.storage.trial_places import STATE_NAME, NotShared, TrialObjects, open_place, trial_address
 from trainables.files.sources import hash_folder
 from trainables.runs.trial import TrialSpec
 
