@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 def says(message: str, *parts: str) -> bool:
     """Whether the message has these parts in this order: the value that is wrong, what is allowed, the remedy."""
@@ -12,3 +14,10 @@ def says(message: str, *parts: str) -> bool:
             return False
         place = found + len(part)
     return True
+
+
+def one_line(error: BaseException | str, here: Path | None = None) -> str:
+    """The message of an error, which must be one line, to compare with a snapshot: the folder `here` is HERE in it."""
+    message = str(error)
+    assert message and "\n" not in message, message
+    return message if here is None else message.replace(str(here), "HERE")

@@ -303,7 +303,7 @@ class _Table:
 
     def describe_unusable(self) -> str:
         """Describe a file without rows, or one of whose lines `row` leaves out all."""
-        cut = f": all {len(self.lines):,} have fewer columns than the header ({', '.join(self.header)})"
+        cut = f": every line has fewer columns than the header ({', '.join(self.header)})"
         return f"{self.file} has no rows{cut * bool(self.lines)}; allowed: a header line and a line for each row"
 
     def row(self, number: int) -> _Row | None:

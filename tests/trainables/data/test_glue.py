@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.messages import one_line
 from helpers.places import GLUE, ROOT
+from syrupy.assertion import SnapshotAssertion
 
 from trainables.data.glue import check_data, count_repeated_texts, fingerprint, load_split
 from trainables.data.tasks import TASKS
@@ -39,11 +41,12 @@ LAYOUTS = {
 RTE, RTE_HEADER = TASKS["rte"], "index\tsentence1\tsentence2\tlabel"
 
 
-def write(folder: Path, name: str, *lines: str | None) -> str:
+def write(folder: Path, name: str, *lines: str | bytes | None) -> str:
     """The GLUE folder, with this file in it."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes("".join(f"{line}\n" for line in lines if line is not None).encode())
+    encoded = (line.encode() if isinstance(line, str) else line for line in lines if line is not None)
+    file.write_bytes(b"".join(line + b"\n" for line in encoded))
     return str(folder)
 
 
@@ -97,115 +100,69 @@ def test_rows_of_qqp_that_are_cut_in_two_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_file_whose_rows_are_all_cut_is_refused(split: str, tmp_path: Path) -> None:
+def test_file_whose_rows_are_all_cut_is_refused(split: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     header, line, *_ = LAYOUTS["qqp"]
     other = line[:-1] + str(1 - int(line[-1]))  # with the other label
     for name in ("train", "dev"):
         data = write(tmp_path, f"QQP/{name}.tsv", header, *(["1\t2\t3\tWhy"] if name == split else [line, other]))
-    fault = rf"{split}.tsv has no rows: .* fewer columns .*\(id, qid1, "
-    with pytest.raises(ValueError, match=fault):
+    with pytest.raises(ValueError) as counting:
         count_repeated_texts(TASKS["qqp"], data)
-    with pytest.raises(ValueError, match=fault):
+    with pytest.raises(ValueError) as loading:
         load_split(TASKS["qqp"], split, data)
+    assert one_line(counting.value, tmp_path) == one_line(loading.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize(
-    "line, message",
+    ("name", "split", "lines"),
     [
-        ("0\tOne .\tTwo .", r"line 2: .* 3 instead of 4: '0 \| One \. \| Two \.'"),
-        ("0\tOne .\tTwo .\tentailment\textra", "line 2: .* 5 instead of 4"),
-        (
-            "0\tOne .\tTwo .\tneutral",
-            "line 2: unknown label 'neutral'; .* RTE are entailment, not_entailment",
+        ("rte", "train", [RTE_HEADER, "0\tOne .\tTwo ."]),
+        ("rte", "train", [RTE_HEADER, "0\tOne .\tTwo .\tentailment\textra"]),
+        ("rte", "train", [RTE_HEADER, "0\tOne .\tTwo .\tneutral"]),
+        ("rte", "train", [RTE_HEADER, "0\tOne .\tTwo .\t"]),
+        ("rte", "train", [RTE_HEADER, b"0\tcaf\xe9\tTwo .\tentailment"]),
+        ("rte", "train", [b"\xef\xbb\xbf" + RTE_HEADER.encode(), "0\ta\tb\tentailment", b"1\t\xff\tb\tentailment"]),
+        ("rte", "train", ["index\tsentence1\tlabel", "0\tOne .\tentailment"]),
+        ("rte", "train", ["index\tsentence1\tsentence1\tsentence2\tlabel", "0\ta\ta\tb\tentailment"]),
+        ("rte", "train", [f"{RTE_HEADER}\tnotes", "0\tOne .\tTwo .\tentailment\t"]),
+        ("rte", "train", [f"{RTE_HEADER}\t", "0\tOne .\tTwo .\tentailment\t"]),
+        ("rte", "train", [f"{RTE_HEADER}\tLabel", "0\tOne .\tTwo .\tentailment\t"]),
+        ("rte", "train", [f"{RTE_HEADER}\tgold_label", "0\tOne .\tTwo .\tentailment\t"]),
+        ("rte", "train", []),
+        ("rte", "train", [RTE_HEADER]),
+        ("cola", "train", ["gj04\t1\t\tIt rained .", "gj04\t2\t\tIt rained ."]),
+        ("cola", "test", ["index\tsentence\tmark", "0\tIt rained .\t*"]),
+        *(
+            ("stsb", "train", [STSB_HEADER, f"0\tnews\tfile\t2012\t4\tnone\tnone\tA .\tB .\t{score}"])
+            for score in ("5.2", "-1", "nan", "x")
         ),
-        ("0\tOne .\tTwo .\t", "line 2: unknown label ''"),
     ],
+    ids=str,
 )
-def test_bad_row_is_named_with_file_line_and_value(line: str, message: str, tmp_path: Path) -> None:
-    data = write(tmp_path, "RTE/train.tsv", RTE_HEADER, line)
-    with pytest.raises(ValueError, match=f"RTE/train.tsv, {message}"):
-        load_split(RTE, "train", data)
+def test_bad_file_is_named_with_line_and_value(
+    name: str, split: str, lines: list[str | bytes], tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    data = write(tmp_path, f"{TASKS[name].folder}/{split}.tsv", *lines)
+    with pytest.raises(ValueError) as raised:
+        load_split(TASKS[name], split, data)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_line_numbers_start_at_first_row_without_header(tmp_path: Path) -> None:
-    data = write(tmp_path, "CoLA/train.tsv", "gj04\t1\t\tIt rained .", "gj04\t2\t\tIt rained .")
-    with pytest.raises(ValueError, match=r"CoLA/train.tsv, line 2: .*'2'; .* 0, 1"):
-        load_split(TASKS["cola"], "train", data)
-
-
-@pytest.mark.parametrize(
-    "score, message",
-    [
-        ("5.2", "score 5.2 is outside 0..5"),
-        ("-1", "score -1 is"),
-        ("nan", "score nan is"),
-        ("x", "'x' is not a number"),
-    ],
-)
-def test_score_outside_nought_to_five_is_named(score: str, message: str, tmp_path: Path) -> None:
-    data = write(tmp_path, "STS-B/train.tsv", STSB_HEADER, f"0\tnews\tfile\t2012\t4\tnone\tnone\tA .\tB .\t{score}")
-    with pytest.raises(ValueError, match=f"STS-B/train.tsv, line 2: .*{message}"):
-        load_split(TASKS["stsb"], "train", data)
-
-
-def test_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
-    data = write(tmp_path, "RTE/train.tsv", "index\tsentence1\tlabel", "0\tOne .\tentailment")
-    with pytest.raises(ValueError, match=r"line 1: .*'sentence2'; .* index, sentence1, label"):
-        load_split(RTE, "train", data)
-
-
-@pytest.mark.parametrize("column", ["notes", "", "Label", "gold_label"])
-def test_unexpected_column_is_named_with_allowed_ones(column: str, tmp_path: Path) -> None:
-    data = write(tmp_path, "RTE/train.tsv", f"{RTE_HEADER}\t{column}", "0\tOne .\tTwo .\tentailment\t")
-    with pytest.raises(
-        ValueError, match=f"RTE/train.tsv, line 1: .*'{column}'; .* index, sentence1, sentence2, label$"
-    ):
-        load_split(RTE, "train", data)
-
-
-def test_headless_test_file_has_no_other_column(tmp_path: Path) -> None:
-    data = write(tmp_path, "CoLA/test.tsv", "index\tsentence\tmark", "0\tIt rained .\t*")
-    with pytest.raises(ValueError, match=r"CoLA/test.tsv, line 1: .*'mark'; .* index, sentence$"):
-        load_split(TASKS["cola"], "test", data)
-
-
-@pytest.mark.parametrize("header", [None, RTE_HEADER])
-def test_split_without_rows_is_an_error(header: str | None, tmp_path: Path) -> None:
-    data = write(tmp_path, "RTE/train.tsv", header)
-    with pytest.raises(ValueError, match=r"RTE/train.tsv has no rows; .* 2,490"):
-        load_split(RTE, "train", data)
-
-
-def test_non_utf8_file_names_line_and_byte(tmp_path: Path) -> None:
-    data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
-    with (tmp_path / "RTE" / "train.tsv").open("ab") as file:
-        file.write(b"0\tcaf\xe9\tTwo .\tentailment\n")
-    with pytest.raises(ValueError, match=r"RTE/train.tsv, line 2: byte 0xe9 "):
-        load_split(RTE, "train", data)
-
-
-def test_unknown_split_is_answered_with_the_menu() -> None:
-    with pytest.raises(ValueError, match=r"MNLI .*'dev'; available: train, dev_matched, dev_mismatched"):
+def test_unknown_split_is_answered_with_the_menu(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as raised:
         load_split(TASKS["mnli"], "dev", "mini")
+    assert one_line(raised.value) == snapshot
 
 
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
-    with pytest.raises(ValueError, match=f"no file {tmp_path}/RTE/dev.tsv; .*mini, hub or"):
-        check_data(RTE, data)
-
-
-def test_parent_folder_is_offered_for_task_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", ["HERE", "HERE/gone", "HERE/RTE", "RTE", "RTE/"])
+def test_missing_file_or_folder_is_named(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    """If the folder of a task is given, its parent is offered."""
     write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     monkeypatch.chdir(tmp_path)
-    for given in (str(tmp_path / "RTE"), "RTE", "RTE/"):
-        with pytest.raises(ValueError, match=rf"no file .*RTE/RTE/train.tsv; .*; did you mean {tmp_path}\?$"):
-            check_data(RTE, given)
-
-
-def test_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"no folder {tmp_path}/gone; .*mini, hub or"):
-        check_data(RTE, str(tmp_path / "gone"))
+    with pytest.raises(ValueError) as raised:
+        check_data(RTE, given.replace("HERE", str(tmp_path)))
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize("data", ["mini", "hub"])
@@ -284,7 +241,7 @@ def test_fingerprint_of_the_hub_is_that_of_the_revision(hub_folder: Path) -> Non
 
 
 @pytest.mark.slow
-def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
+def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     imports = "from trainables.data.glue import load_split; from trainables.data.tasks import TASKS"
     code = f"{imports}; load_split(TASKS['rte'], 'dev', 'hub')"
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
@@ -292,12 +249,7 @@ def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
     (message,) = [
         line for line in run.stderr.splitlines() if line.startswith("trainables.files.sources.HubUnreachable")
     ]
-    assert "nyu-mll/glue " in message and " local cache" in message
-    assert (
-        "--data hub: " in message
-        and "allowed: --data FOLDER with GLUE's files, such as FOLDER/RTE/train.tsv" in message
-    )
-    assert f"to work offline, copy {tmp_path / 'datasets'} from a machine that has loaded nyu-mll/glue" in message
+    assert message.replace(str(tmp_path), "HERE") == snapshot
 
 
 @pytest.mark.slow
@@ -352,20 +304,3 @@ def test_first_row_of_real_dev_files(name: str, beginning: str, label: int) -> N
 def test_missing_train_file_of_qnli_is_named() -> None:
     with pytest.raises(ValueError, match=r"no file .*shared/glue/QNLI/train.tsv"):
         check_data(TASKS["qnli"], str(GLUE))
-
-
-def test_non_utf8_byte_is_found_behind_byte_order_mark(tmp_path):
-    (tmp_path / "RTE").mkdir()
-    rows = b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\t\xff\tb\tentailment\n"
-    (tmp_path / "RTE" / "train.tsv").write_bytes(b"\xef\xbb\xbf" + rows)
-    with pytest.raises(ValueError, match=r"train.tsv, line 3: byte 0xff "):
-        load_split(TASKS["rte"], "train", str(tmp_path))
-
-
-def test_a_column_that_stands_twice_is_refused(tmp_path):
-    (tmp_path / "RTE").mkdir()
-    (tmp_path / "RTE" / "train.tsv").write_text(
-        "index\tsentence1\tsentence1\tsentence2\tlabel\n0\ta\ta\tb\tentailment\n"
-    )
-    with pytest.raises(ValueError, match=r"line 1: .*several columns 'sentence1'"):
-        load_split(TASKS["rte"], "train", str(tmp_path))

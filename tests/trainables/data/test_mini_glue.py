@@ -132,7 +132,7 @@ def test_difficulty_says_nothing_about_the_label() -> None:
 
 def test_difficulty_of_pairs_is_not_known() -> None:
     assert mini_glue.list_hard(TASKS["rte"], "dev") is None
-    with pytest.raises(AssertionError, match="the difficulty of RTE is not known"):
+    with pytest.raises(AssertionError, match="RTE"):
         mini_glue.generate(TASKS["rte"], "dev", easy_share=0.5)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.messages import says
+from helpers.messages import one_line
 from helpers.own_tasks import write_learnable_tasks, write_page_task
 from msgspec.structs import replace
+from syrupy.assertion import SnapshotAssertion
 
 from trainables.data.glue import check_data, find_data_faults, fingerprint, load_split, read_texts, with_sizes
 from trainables.data.metrics import compute_metrics, score
@@ -64,10 +65,11 @@ def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
         assert read_texts(task, tmp_path / name).texts == [(row[0], row[1]) for row in rows]
 
 
-def test_csv_text_with_line_breaks_keeps_line_numbers(claims: Path) -> None:
+def test_csv_text_with_line_breaks_keeps_line_numbers(claims: Path, snapshot: SnapshotAssertion) -> None:
     edit(claims / "dev.csv", "It came on time.,refuted", '"It came\non time.",rejected')
-    with pytest.raises(ValueError, match=r"dev.csv, line 4: .*'rejected'; .* Claims are supported, refuted, open"):
+    with pytest.raises(ValueError) as raised:
         load_split(task_of(claims), "dev", "mini")
+    assert one_line(raised.value, claims) == snapshot
 
 
 def test_labels_of_json_may_be_numbers(tmp_path: Path) -> None:
@@ -106,107 +108,73 @@ def test_fingerprint_counts_rows_and_neither_title_nor_place(claims: Path, tmp_p
 
 
 TOML = {
-    'title = "Claims"\n': {
-        'titel = "Claims"\n': "no field named titel; available: texts, label, labels, regression, metrics, "
-        "title; did you mean title?",
-        'title = "A\\nB"\n': "'A\\nB' has unprintable characters; title and labels may have only printable ones",
-        "title = \n": "Invalid value (at line 1, column 9); allowed: a TOML file",
-    },
-    'texts = ["claim", "evidence"]\n': {
-        "": "the field texts is missing",
-        'texts = ["claim", "evidence", "verdict"]\n': "texts is ['claim', 'evidence', 'verdict']; allowed: one or two "
-        "different columns, other than the label column 'verdict'",
-        'texts = "claim"\n': "texts is 'claim'; allowed: a list",
-    },
-    'labels = ["supported", "refuted", "open"]\n': {
-        'labels = ["supported"]\n': "labels is ['supported']; allowed: 2 to 127 different labels",
-        "": "a task must have either labels = [...] or regression = true",
-        'labels = ["a", "a"]\n': "labels is ['a', 'a']; allowed: 2 to 127 different labels",
-    },
-    'metrics = ["accuracy", "f1_macro"]\n': {
-        'metrics = ["acuracy"]\n': "no metric of 3 labels named 'acuracy'; available: accuracy, f1_macro; did you mean "
-        "accuracy?",
-        'metrics = ["f1macro"]\n': "no metric of 3 labels named 'f1macro'; available: accuracy, f1_macro; did you mean "
-        "f1_macro?",
-        'metrics = ["f1"]\n': "'f1' is not a metric of 3 labels; available: accuracy, f1_macro",
-        "metrics = []\n": "no metric of 3 labels named ''; available: accuracy, f1_macro",
-    },
+    'title = "Claims"\n': ['titel = "Claims"\n', 'title = "A\\nB"\n', "title = \n"],
+    'texts = ["claim", "evidence"]\n': ["", 'texts = ["claim", "evidence", "verdict"]\n', 'texts = "claim"\n'],
+    'labels = ["supported", "refuted", "open"]\n': ['labels = ["supported"]\n', "", 'labels = ["a", "a"]\n'],
+    'metrics = ["accuracy", "f1_macro"]\n': [
+        'metrics = ["acuracy"]\n',
+        'metrics = ["f1macro"]\n',
+        'metrics = ["f1"]\n',
+        "metrics = []\n",
+    ],
 }
 
 
 @pytest.mark.parametrize(("old", "new"), [(old, new) for old, mistakes in TOML.items() for new in mistakes])
-def test_mistake_in_task_toml_is_one_line_with_its_file(claims: Path, old: str, new: str) -> None:
+def test_mistake_in_task_toml_is_one_line_with_its_file(
+    claims: Path, old: str, new: str, snapshot: SnapshotAssertion
+) -> None:
     edit(claims / "task.toml", old, new)
     with pytest.raises(ValueError) as error:
         task_of(claims)
-    assert str(error.value) == f"{claims}/task.toml: {TOML[old][new]}"
+    assert one_line(error.value, claims) == snapshot
 
 
 ROWS = {
-    "column": (
-        ("train.csv", "claim,evidence", "claims,evidence"),
-        ["train.csv, line 1: ", "'claim'; ", "claims, evidence, verdict; did you mean claims"],
-    ),
-    "label": (
-        ("dev.csv", "late.,It came on time.,refuted", "late.,It came on time.,refutd"),
-        ["dev.csv, line 3: unknown label 'refutd'; ", "supported, refuted, open; ", "did you mean refuted?"],
-    ),
-    "empty": (
-        ("dev.csv", "The train is late.,It came on time.", " ,"),
-        ["dev.csv, line 3: ", "no text in claim, evidence; ", "at least one"],
-    ),
-    "cells": (("dev.csv", "It came on", "It came, on"), ["dev.csv, line 3: ", "4 instead of 3: "]),
-    "quote": (
-        ("dev.csv", "It came on time.,refuted", '"It came'),
-        ["dev.csv, line 4: ", "end of data; allowed: CSV with commas"],
-    ),
+    "column": ("train.csv", "claim,evidence", "claims,evidence"),
+    "label": ("dev.csv", "late.,It came on time.,refuted", "late.,It came on time.,refutd"),
+    "empty": ("dev.csv", "The train is late.,It came on time.", " ,"),
+    "cells": ("dev.csv", "It came on", "It came, on"),
+    "quote": ("dev.csv", "It came on time.,refuted", '"It came'),
 }
 
 
 @pytest.mark.parametrize("mistake", ROWS)
-def test_mistake_in_a_row_is_one_line_with_its_place(claims: Path, mistake: str) -> None:
-    (name, old, new), parts = ROWS[mistake]
+def test_mistake_in_a_row_is_one_line_with_its_place(claims: Path, mistake: str, snapshot: SnapshotAssertion) -> None:
+    name, old, new = ROWS[mistake]
     edit(claims / name, old, new)
     (fault,) = find_data_faults(task_of(claims), "mini")
-    assert says(fault, f"{claims}/", *parts)
+    assert one_line(fault, claims) == snapshot
 
 
-def test_a_score_that_is_no_number_is_named(tmp_path: Path) -> None:
+def test_a_score_that_is_no_number_is_named(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     folder = write_learnable_tasks(tmp_path / "tasks", train=9, dev=1)
     (folder / "stars" / "dev.jsonl").write_text('{"text": "good", "stars": "many"}\n{"text": "bad"}\n')
     stars = read_tasks(folder)[1]
     (fault,) = find_data_faults(stars, "mini")
-    assert says(fault, f"{folder}/stars/dev.jsonl, line 2: ", "fields are text; ", "text, stars, as in line 1")
+    assert one_line(fault, folder) == snapshot
     edit(folder / "stars" / "dev.jsonl", '{"text": "bad"}\n', "")
     (fault,) = find_data_faults(stars, "mini")
-    assert says(fault, f"{folder}/stars/dev.jsonl, line 1: ", "'many' is not a number; ", "-1e+06..1e+06")
+    assert one_line(fault, folder) == snapshot
 
 
-def test_a_missing_file_is_named_with_its_formats(claims: Path) -> None:
+def test_a_missing_file_is_named_with_its_formats(claims: Path, snapshot: SnapshotAssertion) -> None:
     (claims / "dev.csv").unlink()
     with pytest.raises(ValueError) as error:
         check_data(task_of(claims), "mini")
-    assert says(str(error.value), "claims has no dev file ", f"{claims}; ", "dev.tsv, dev.csv, dev.jsonl")
+    assert one_line(error.value, claims) == snapshot
 
 
-def test_two_files_of_a_split_are_refused(claims: Path) -> None:
+def test_two_files_of_a_split_are_refused(claims: Path, snapshot: SnapshotAssertion) -> None:
     (claims / "dev.tsv").write_text("claim\tevidence\tverdict\na\tb\topen\n")
     with pytest.raises(ValueError) as error:
         check_data(task_of(claims), "mini")
-    assert says(str(error.value), "claims has dev.tsv and dev.csv ", f"{claims}; ", "only one")
+    assert one_line(error.value, claims) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("sst2", "'sst2', .* sst2 is taken; rename the folder"),
-        ("st-s_b", "'st-s_b', .* stsb is taken; rename the folder"),
-        ("macro", "'macro', .* macro is taken"),
-        ("source", "'source', .* source is taken"),
-        ("Claims", "'Claims', .*not a valid task name; allowed: "),
-    ],
-)
-def test_name_of_a_task_is_checked(claims: Path, name: str, message: str) -> None:
+@pytest.mark.parametrize("name", ["sst2", "st-s_b", "macro", "source", "Claims"])
+def test_name_of_a_task_is_checked(claims: Path, name: str, snapshot: SnapshotAssertion) -> None:
     moved = claims.rename(claims.parent / name)
-    with pytest.raises(ValueError, match=f"^{moved}/task.toml: .*{message}"):
+    with pytest.raises(ValueError) as raised:
         read_tasks(moved.parent)
+    assert one_line(raised.value, moved.parent) == snapshot

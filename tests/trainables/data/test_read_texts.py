@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.messages import one_line
 from helpers.places import GLUE
 
 from trainables.data.glue import load_split, read_texts
@@ -49,12 +50,6 @@ def test_a_row_has_the_index_of_the_file_or_its_number(name, lines, ids, tmp_pat
     assert read_texts(TASKS[name], write(tmp_path, *lines)).ids == ids
 
 
-@pytest.mark.parametrize("index", ["a", "-1", "1.0", "", "9" * 19])
-def test_fractional_index_is_refused_in_one_line(index, tmp_path):
-    with pytest.raises(ValueError, match=f"any.tsv, line 2: index is '{index}'; allowed: "):
-        read_texts(TASKS["sst2"], write(tmp_path, "index\tsentence", f"{index}\tfine"))
-
-
 def test_test_set_has_its_index_dev_has_row_numbers(tmp_path):
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n1\tOne .\tTwo .\n0\tNo .\tYes .\n")
@@ -71,44 +66,35 @@ def test_columns_may_stand_anywhere_and_lines_end_as_they_like(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("header", "fault"),
-    [("text", "there is no column 'sentence'"), ("sentence\tsentence", "there are several columns 'sentence'")],
-)
-def test_header_without_the_texts_is_refused_in_one_line(header, fault, tmp_path):
-    file = write(tmp_path, header, "fine")
-    with pytest.raises(ValueError, match=f"^{file}, line 1: {fault}; the columns are "):
-        read_texts(TASKS["sst2"], file)
-
-
-@pytest.mark.parametrize(
-    ("name", "rows", "message"),
+    ("name", "lines"),
     [
-        (
-            "sst2",
-            ["sentence", "fine", "", "good"],
-            "line 3: there is no text in sentence",
-        ),
-        ("sst2", ["sentence\tlabel", " \t1"], "line 2: there is no text in sentence"),
-        ("rte", ["sentence1\tsentence2", "\t\u3000"], "line 2: .*no text in sentence1, sentence2; "),
+        *(("sst2", ["index\tsentence", f"{index}\tfine"]) for index in ("a", "-1", "1.0", "", "9" * 19)),
+        ("sst2", ["text", "fine"]),
+        ("sst2", ["sentence\tsentence", "fine"]),
+        ("sst2", ["sentence", "fine", "", "good"]),
+        ("sst2", ["sentence\tlabel", " \t1"]),
+        ("rte", ["sentence1\tsentence2", "\t\u3000"]),
+        ("qqp", ["id\tquestion1\tquestion2", "0\tWhy ?"]),
     ],
+    ids=str,
 )
-def test_a_row_without_any_text_is_refused_with_its_number(name, rows, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        read_texts(TASKS[name], write(tmp_path, *rows))
+def test_bad_file_is_refused_in_one_line_with_its_place(name, lines, tmp_path, snapshot):
+    with pytest.raises(ValueError) as raised:
+        read_texts(TASKS[name], write(tmp_path, *lines))
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_row_without_text_is_refused_in_data_sets(tmp_path):
+def test_row_without_text_is_refused_in_data_sets(tmp_path, snapshot):
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n\t0\n")
-    with pytest.raises(ValueError, match=r"dev.tsv, line 3: .*no text in sentence"):
+    with pytest.raises(ValueError) as raised:
         load_split(TASKS["sst2"], "dev", str(tmp_path))
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 def test_split_rows_of_qqp_are_skipped_in_labelled_files(tmp_path):
     rows = ["5\t6\t7\tWhy ?\tHow ?\t0", "6\t6\t7\tWhy", "9\t6\t7\tWho ?\tWhat ?\t0"]
     assert read_texts(TASKS["qqp"], write(tmp_path, QQP_HEADER, *rows)).ids == [5, 9]
-    with pytest.raises(ValueError, match=r"any.tsv, line 2: .* 2 instead of 3"):
-        read_texts(TASKS["qqp"], write(tmp_path, "id\tquestion1\tquestion2", "0\tWhy ?"))
 
 
 @pytest.mark.skipif(not GLUE.is_dir(), reason=f"no GLUE files in {GLUE}")

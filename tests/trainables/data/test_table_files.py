@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import json
 import shutil
 from pathlib import Path
 
 import pytest
-from helpers.messages import says
+from helpers.messages import one_line
+from syrupy.assertion import SnapshotAssertion
 
 from trainables.data.glue import check_data, find_data_faults, load_split, read_texts
 from trainables.data.own_tasks import read_tasks
@@ -62,10 +62,10 @@ def test_blank_lines_between_rows_shift_no_label(tmp_path: Path, ending: str) ->
     assert labels_of(make_task(tmp_path, ROWS[ending].replace("\n", "\n\n"), ending=ending)) == [1, 0]
 
 
-def test_blank_line_between_rows_of_tsv_is_refused(tmp_path: Path) -> None:
+def test_blank_line_between_rows_of_tsv_is_refused(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     task = make_task(tmp_path, ROWS[".tsv"].replace("\n", "\n\n"), ending=".tsv")
     first, *_ = find_data_faults(task, "mini")
-    assert says(first, "train.tsv, line 2: ", "1 instead of 2: ''")
+    assert one_line(first, tmp_path) == snapshot
 
 
 def test_quoted_empty_text_at_the_end_of_csv_is_a_row(tmp_path: Path) -> None:
@@ -95,29 +95,22 @@ def test_byte_order_mark_belongs_to_no_column(tmp_path: Path) -> None:
         assert labels_of(make_task(tmp_path, codecs.BOM_UTF8 + text.encode(), ending=ending)) == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "fault"),
-    [
-        ("utf-16", ["train.csv ", "UTF-16; "]),
-        ("utf-16-le", ["train.csv, line 1: ", "NUL byte, ", "UTF-16 "]),
-        ("latin-1", ["train.csv, line 3: ", "byte 0xe9 "]),
-    ],
-)
-def test_other_encodings_are_named(tmp_path: Path, encoding: str, fault: list[str]) -> None:
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1"])
+def test_other_encodings_are_named(tmp_path: Path, encoding: str, snapshot: SnapshotAssertion) -> None:
     text = ROWS[".csv"].replace("bad", "caf\xe9" if encoding == "latin-1" else "bad")
-    assert says(find_fault(make_task(tmp_path, text.encode(encoding))), *fault, "allowed: UTF-8")
+    assert find_fault(make_task(tmp_path, text.encode(encoding))) == snapshot
 
 
-def test_half_a_surrogate_pair_is_named_as_what_it_is(tmp_path: Path) -> None:
+def test_half_a_surrogate_pair_is_named_as_what_it_is(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     task = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great \\ud83d", "label": 1}\n', ending=".jsonl")
-    assert says(find_fault(task), "train.jsonl, line 3: ", "half of a surrogate pair", "allowed: whole characters")
+    assert find_fault(task) == snapshot
     whole = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great \\ud83d\\ude00", "label": 1}\n', ending=".jsonl")
     assert load_split(whole, "dev", "mini").texts[2] == ("great \U0001f600",)
 
 
-def test_field_given_twice_in_an_object_is_refused(tmp_path: Path) -> None:
+def test_field_given_twice_in_an_object_is_refused(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     task = make_task(tmp_path, ROWS[".jsonl"] + '{"text": "great", "label": 1, "label": 0}\n', ending=".jsonl")
-    assert says(find_fault(task), "train.jsonl, line 3: ", "label is given twice; ", "allowed: once")
+    assert find_fault(task) == snapshot
 
 
 def test_cell_of_csv_may_be_long(tmp_path: Path) -> None:
@@ -154,10 +147,11 @@ def test_other_spellings_of_labels_are_accepted(tmp_path: Path, labels: str, spe
         ('["yes", "no"]', "YES"),
     ],
 )
-def test_ambiguous_spellings_of_labels_are_refused(tmp_path: Path, labels: str, spelling: str) -> None:
+def test_ambiguous_spellings_of_labels_are_refused(
+    tmp_path: Path, labels: str, spelling: str, snapshot: SnapshotAssertion
+) -> None:
     task = make_task(tmp_path, f"text,label\ngood,{spelling}\n", toml=TASK.replace('["0", "1"]', labels))
-    menu = ", ".join(json.loads(labels))
-    assert says(find_fault(task), f"train.csv, line 2: unknown label '{spelling}'; ", f"mine are {menu}")
+    assert find_fault(task) == snapshot
 
 
 def test_booleans_and_floats_of_json_are_labels(tmp_path: Path) -> None:
@@ -166,19 +160,14 @@ def test_booleans_and_floats_of_json_are_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "header", "fault"),
-    [
-        (".csv", "text;label", ["semicolons (';'); ", "allowed in .csv: commas"]),
-        (".csv", "text\tlabel", ["tabs ('\\t'); ", "allowed in .csv: commas"]),
-        (".tsv", "text,label", ["commas (','); ", "allowed in .tsv: tabs"]),
-        (".csv", "text, label", ["column ' label' ", "a blank; write 'label'"]),
-    ],
+    ("ending", "header"),
+    [(".csv", "text;label"), (".csv", "text\tlabel"), (".tsv", "text,label"), (".csv", "text, label")],
 )
 def test_other_separators_and_blanks_in_a_header_are_named(
-    tmp_path: Path, ending: str, header: str, fault: list[str]
+    tmp_path: Path, ending: str, header: str, snapshot: SnapshotAssertion
 ) -> None:
     task = make_task(tmp_path, ROWS[ending].replace(ROWS[ending].splitlines()[0], header), ending=ending)
-    assert says(find_fault(task), f"train{ending}, line 1: ", "no column 'label'; ", *fault)
+    assert find_fault(task) == snapshot
 
 
 def test_other_separator_in_a_file_of_glue_is_named(tmp_path: Path) -> None:
@@ -188,27 +177,22 @@ def test_other_separator_in_a_file_of_glue_is_named(tmp_path: Path) -> None:
         load_split(TASKS["rte"], "train", str(tmp_path))
 
 
-def test_packed_files_are_named(tmp_path: Path) -> None:
+def test_packed_files_are_named(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     task = make_task(tmp_path, ROWS[".csv"])
     packed = Path(task.place) / "dev.csv.gz"
     packed.write_bytes(gzip.compress(ROWS[".csv"].encode()))
     (Path(task.place) / "dev.csv").unlink()
-    with pytest.raises(ValueError, match=r"dev.tsv, dev.csv, dev.jsonl; unpack dev.csv.gz$"):
+    with pytest.raises(ValueError) as raised:
         check_data(task, "mini")
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        ("text,label\ngood,1\n", "the only row has the label 1, "),
-        ("text,label\ngood,1\nbad,1\n", "all 2 rows have the label 1, "),
-    ],
-)
-def test_data_with_a_single_label_are_refused(tmp_path: Path, content: str, fault: str) -> None:
-    assert says(find_fault(make_task(tmp_path, content)), "train.csv: ", fault, "allowed: at least two ")
+@pytest.mark.parametrize("content", ["text,label\ngood,1\n", "text,label\ngood,1\nbad,1\n"])
+def test_data_with_a_single_label_are_refused(tmp_path: Path, content: str, snapshot: SnapshotAssertion) -> None:
+    assert find_fault(make_task(tmp_path, content)) == snapshot
 
 
-def test_constant_scores_are_refused(tmp_path: Path) -> None:
+def test_constant_scores_are_refused(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     toml = TASK.replace('labels = ["0", "1"]', "regression = true").replace("accuracy", "pearsonr")
     task = make_task(tmp_path, "text,label\ngood,2.5\nbad,2.5\n", toml=toml)
-    assert says(find_fault(task), "train.csv: ", "all 2 rows have the label 2.5, ", "allowed: at least two ")
+    assert find_fault(task) == snapshot

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from syrupy.assertion import SnapshotAssertion
 
 import trainables
 from trainables.data.glue import load_split
@@ -217,15 +218,13 @@ def test_every_split_has_counts_that_add_up_to_its_rows(name: str) -> None:
     assert all(sum(counts) == task.sizes[split] for split, counts in task.class_counts.items())
 
 
-def test_rows_and_labels_are_both_looked_at() -> None:
+def test_rows_and_labels_are_both_looked_at(snapshot: SnapshotAssertion) -> None:
     train, dev = official("rte", "train"), official("rte", "dev")
     assert differences(TASKS["rte"], {"train": train, "dev": dev}) == ()
-    assert differences(TASKS["rte"], {"train": train[:-10], "dev": dev}) == (
-        "train has 2,480 rows, the official 2,490",
-    )
+    assert differences(TASKS["rte"], {"train": train[:-10], "dev": dev}) == snapshot
     flipped = dev.copy()
     flipped[0] = 1
-    assert differences(TASKS["rte"], {"dev": flipped}) == ("dev has 145/132 rows per class, the official 146/131",)
+    assert differences(TASKS["rte"], {"dev": flipped}) == snapshot
 
 
 def test_scores_are_counted_only() -> None:
@@ -246,4 +245,5 @@ def test_a_folder_with_a_row_less_is_not_the_official_glue(tmp_path: Path) -> No
     (tmp_path / "RTE" / "dev.tsv").write_text("\n".join(lines[:-1]) + "\n")
     labels = load_split(TASKS["rte"], "dev", str(tmp_path)).labels
     assert labels is not None
-    assert differences(TASKS["rte"], {"dev": labels}) == ("dev has 276 rows, the official 277",)
+    (difference,) = differences(TASKS["rte"], {"dev": labels})
+    assert "276 rows" in difference and "277" in difference
