@@ -100,9 +100,13 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no trained model: {name} is missing")
     try:
-        return load_file(folder / WEIGHTS), json.loads((folder / DESCRIPTION).read_text())
+        weights = load_file(folder / WEIGHTS)
     except SafetensorError as error:
         raise ValueError(f"{folder}: {WEIGHTS} is damaged: {_take_first_line(error)}") from error
+    try:
+        return weights, json.loads((folder / DESCRIPTION).read_text())
+    except ValueError as error:
+        raise ValueError(f"{folder}: {DESCRIPTION} is damaged: {_take_first_line(error)}") from error
 
 
 def remove_other_models(folder: Path, keep: Path | None) -> None:
