@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.corpora import random_documents, write_corpus
-from helpers.messages import says
+from helpers.messages import one_line, says
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
@@ -61,10 +62,11 @@ def test_a_paragraph_is_cut_into_sentences() -> None:
     assert list(documents_of_lines(["", " \n", "one\n", "\t\n", "two\n"])) == [("one",), ("two",)]
 
 
-def test_non_utf8_file_is_named_with_line(tmp_path: Path) -> None:
+def test_non_utf8_file_is_named_with_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "text.txt").write_bytes(b"one\n\ntwo \xe9\n")
-    with pytest.raises(ValueError, match=r"text\.txt, line 3: byte 0xe9 .* UTF-8$"):
+    with pytest.raises(ValueError) as raised:
         list(documents(str(tmp_path)))
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
@@ -73,27 +75,36 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("corpus", ["nowhere", "empty"])
-def test_a_folder_without_text_is_refused_before_anything_is_read(corpus: str, tmp_path: Path) -> None:
+def test_a_folder_without_text_is_refused_before_anything_is_read(
+    corpus: str, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"not a folder or file; |has no .txt file; "):
+    with pytest.raises(ValueError) as raised:
         check_corpus(str(tmp_path / corpus), "full")
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "one\ntwo\n"])
-def test_a_corpus_without_two_documents_is_refused_and_nothing_stays(text: str, tmp_path: Path) -> None:
+def test_a_corpus_without_two_documents_is_refused_and_nothing_stays(
+    text: str, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     (tmp_path / "text.txt").write_text(text)
-    with pytest.raises(ValueError, match="at least 2 documents "):
+    with pytest.raises(ValueError) as raised:
         tokenise_corpus(str(tmp_path), word_tokenizer(["one two"]), cache=tmp_path / "cache")
+    assert one_line(raised.value, tmp_path) == snapshot
     assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
 
 
-def test_without_a_network_a_hub_corpus_is_refused_in_one_line() -> None:
+def test_without_a_network_a_hub_corpus_is_refused_in_one_line(snapshot: SnapshotAssertion) -> None:
+    messages = set()
     for read in (corpus_fingerprint, lambda corpus: list(documents(corpus))):
-        with pytest.raises(HubUnreachable, match=r"^corpus 'hub:wikimedia/wikipedia:20231101.en' is not in the .*$"):
+        with pytest.raises(HubUnreachable) as raised:
             read("hub:wikimedia/wikipedia:20231101.en")
+        messages.add(one_line(raised.value))
+    assert messages == snapshot
 
 
-def test_rows_of_the_hub_are_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_the_hub_are_documents(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
     asked = []
     rows = [{"text": "One. Two.\nThree."}, {"text": " "}, {"text": "Four"}]
     monkeypatch.setattr("datasets.load_dataset", lambda *names, **options: asked.append((names, options)) or rows)
@@ -105,8 +116,9 @@ def test_rows_of_the_hub_are_documents(monkeypatch: pytest.MonkeyPatch) -> None:
         (("owner/name", None), options | {"revision": "v2"}),
     ]
     rows[0] = {"words": ""}
-    with pytest.raises(ValueError, match=r"no column 'text'; .* words"):
+    with pytest.raises(ValueError) as raised:
         list(documents("hub:owner/name"))
+    assert one_line(raised.value) == snapshot
 
 
 def test_a_data_set_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,19 +135,23 @@ def test_a_data_set_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.Monkey
     assert asked == [("owner/name", None), ("owner/name", "v2")]
 
 
-def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^corpus 'hub:a/b/c' .*; allowed: hub:NAME, .*, a folder$"):
+def test_a_name_that_the_hub_cannot_have_is_refused(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as raised:
         corpus_fingerprint("hub:a/b/c")
+    assert one_line(raised.value) == snapshot
 
 
 @pytest.mark.parametrize("kind", PAIRED)
-def test_documents_of_one_sentence_are_left_out_and_counted(tmp_path: Path, kind: str) -> None:
+def test_documents_of_one_sentence_are_left_out_and_counted(
+    tmp_path: Path, kind: str, snapshot: SnapshotAssertion
+) -> None:
     corpus = write_corpus(tmp_path, [["One two. Three."], ["four"], ["five", "six"]])
-    assert says(check_corpus(corpus, kind), f"corpus {corpus}: 1 of 3 documents ", f"{kind} needs two, ", "left out")
+    assert one_line(check_corpus(corpus, kind), tmp_path) == snapshot
     assert check_corpus(corpus, "full") == ""
     write_corpus(tmp_path, [["One two. Three."], ["four"]])
-    with pytest.raises(ValueError, match=rf"1 of 2 documents .*{kind} needs two; allowed: at least 2 "):
+    with pytest.raises(ValueError) as raised:
         check_corpus(corpus, kind)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 def test_hidden_files_are_no_text_and_endings_may_be_upper_case(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from helpers.corpora import pretraining_config, pretraining_values
+from helpers.corpora import pretraining_config
 from helpers.departures import join_departures
 from helpers.masked_batches import VOCABULARY, batch_of, inputs, totals_of
+from helpers.messages import one_line
 from helpers.places import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 from transformers import AutoConfig
 
 from search_spaces import objectives as recipes
@@ -240,9 +242,9 @@ def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None
         ("albert-mlm", "from 97.5 % of it", {"schedule": "linear", "warmup_steps": 3_125, "steps": 125_000}),
         ("alectra-rtd", "two random lines: of one document", {"packing": "random_lines"}),
         ("alectra-rtd:tied-encoders", "heads of the discriminator: 4", {"generator_heads": 1}),
-        ("alectra-rtd:tied-encoders", "updates of the shared layers: one per step", {"tie_encoder": True}),
-        ("electra-rtd", "a line after the second segment: stays in the second", {"packing": "electra"}),
-        ("mlm", "example: running text, cut every 126 tokens", {"packing": "full", "max_length": 128}),
+        ("alectra-rtd:tied-encoders", "shared layers: one per step", {"tie_encoder": True}),
+        ("electra-rtd", "second segment: stays in the second", {"packing": "electra"}),
+        ("mlm", "running text, cut every 126 tokens", {"packing": "full", "max_length": 128}),
         ("mlm:bert-small", "two random lines: of one document", {"packing": "random_lines", "masking": "bernoulli"}),
     ],
 )
@@ -264,26 +266,26 @@ def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("name", "changes"),
     [
-        ({"gradient_accumulation": 3}, r"gradient_accumulation is 3; allowed: a divisor of batch_size \(8\)"),
-        ({"random_token_share": 0.3}, r"random_token_share is 0.3; allowed: at most 0.2 \(1 - mask_token_share\)"),
-        ({"masking": "bernoulli"}, "max_predictions is 20, .* masking is bernoulli"),
-        ({"masking": "words"}, "masking is 'words'; allowed: bernoulli, n_gram, token"),
-        ({"learning_rate": float("inf")}, "learning_rate is inf; allowed: a finite number"),
+        ("mlm", {"gradient_accumulation": 3}),
+        ("mlm", {"random_token_share": 0.3}),
+        ("mlm", {"masking": "bernoulli"}),
+        ("mlm", {"masking": "words"}),
+        ("mlm", {"learning_rate": float("inf")}),
+        ("albert-mlm", {"packing": "full"}),
+        ("electra-rtd", {"generator_heads": 3}),
+        ("alectra-rtd:bert-generator", {"tie_encoder": True}),
     ],
+    ids=str,
 )
-def test_a_value_that_is_not_allowed_is_refused(changes: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^mlm: {message}$"):
-        objectives.configure("mlm", pretraining_values("mlm", **changes))
+def test_a_value_that_is_not_allowed_is_refused(name: str, changes: dict, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as raised:
+        pretraining_config(name, **changes)
+    assert one_line(raised.value) == snapshot
 
 
-def test_what_an_objective_cannot_use_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"packing is 'full', .* sentence_pairs"):
-        pretraining_config("albert-mlm", packing="full")
-    with pytest.raises(ValueError, match="generator_heads is 3; allowed: a divisor of generator_hidden_size"):
-        pretraining_config("electra-rtd", generator_heads=3)
-    with pytest.raises(ValueError, match=r"tie_encoder .* generator_family is bert"):
-        pretraining_config("alectra-rtd:bert-generator", tie_encoder=True)
-    with pytest.raises(ValueError, match=r"electra-rtd .* family 'albert'; available: bert, ele"):
+def test_a_family_that_an_objective_cannot_use_is_refused(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as raised:
         objectives.check_family("electra-rtd", "albert")
+    assert one_line(raised.value) == snapshot

@@ -14,6 +14,7 @@ import pytest
 import torch
 from helpers.corpora import pretraining_config
 from helpers.masked_batches import batch_of, inputs, totals_of
+from helpers.messages import one_line
 from torch import Tensor, nn
 from transformers import (
     AlbertConfig,
@@ -160,11 +161,8 @@ def test_exactly_these_weights_are_shared(recipe: str) -> None:
     }
 
 
-def test_sizes_that_cannot_be_shared_are_refused() -> None:
-    message = (
-        r"^embeddings.word_embeddings cannot be shared, because its shape is \(50, 8\) in the discriminator "
-        r"and \(50, 16\) in the generator; choose a generator_hidden_size and a generator_intermediate_size that fit$"
-    )
-    with pytest.raises(ValueError, match=message):
-        config = pretraining_config("alectra-rtd:bert-generator", generator_hidden_size=16)
+def test_sizes_that_cannot_be_shared_are_refused(snapshot) -> None:
+    config = pretraining_config("alectra-rtd:bert-generator", generator_hidden_size=16)
+    with pytest.raises(ValueError) as raised:
         objectives.load_objective("alectra-rtd").build(config, ALBERT)
+    assert one_line(raised.value) == snapshot

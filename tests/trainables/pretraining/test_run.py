@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers.corpora import WORDS, pretraining_spec, random_documents, write_corpus
+from helpers.messages import one_line
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
@@ -154,7 +155,7 @@ def test_every_encoder_is_pretrained_with_the_attention_that_is_asked_for(object
     assert {model.config._attn_implementation for model in models} == {"nystrom"}
 
 
-def test_trials_and_pretrainings_go_on_with_the_convolutions_that_are_left(corpus, cache, tmp_path) -> None:
+def test_trials_and_pretrainings_go_on_with_the_convolutions_that_are_left(corpus, cache, tmp_path, snapshot) -> None:
     spec = pretraining_spec("albert-mlm", corpus, **NYSTROM, max_length=64, learning_rate=1e-2)
     pretrained = run_all(spec, cache)
     pretrained.save_model(tmp_path)
@@ -164,10 +165,9 @@ def test_trials_and_pretrainings_go_on_with_the_convolutions_that_are_left(corpu
     trial = spec_of("albert", backbone=backbone, config={"epochs": 1, "learning_rate": 1e-9, **NYSTROM})
     (ours,) = convolutions_of(run_to_the_end(trial, cache)._model).values()
     torch.testing.assert_close(ours, next(iter(kept.values())))
-    with pytest.raises(
-        Unavailable, match=r"attention is softmax and conv_kernel_size is None, but backbone .* pretrained with"
-    ):
+    with pytest.raises(Unavailable) as raised:
         PretrainingRun(replace(pretraining_spec("albert-mlm", corpus), backbone=backbone), cache=cache)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 def test_resumed_nystrom_run_equals_uninterrupted(corpus, cache, tmp_path) -> None:
@@ -215,29 +215,27 @@ def test_what_a_run_read_is_known(corpus, cache, tmp_path) -> None:
 
 def test_a_loss_that_is_not_finite_ends_the_run(corpus, cache) -> None:
     run = PretrainingRun(pretraining_spec("mlm", corpus, learning_rate=1e30, gradient_clip=0.0), cache=cache)
-    with pytest.raises(TrainingError, match=r"^loss is (nan|inf) at step \d with learning rate .*; try a lower"):
+    with pytest.raises(TrainingError, match=r"(nan|inf) at step \d .*; try a lower learning_rate$"):
         while not run.finished:
             run.run_epoch()
 
 
-def test_another_run_than_the_saved_one_is_refused(corpus, cache, tmp_path) -> None:
+def test_another_run_than_the_saved_one_is_refused(corpus, cache, tmp_path, snapshot) -> None:
     spec = pretraining_spec("mlm", corpus)
     PretrainingRun(spec, cache=cache).save_state(tmp_path)
-    with pytest.raises(UnreadableState, match="its seed is 1, but should be 2"):
+    with pytest.raises(UnreadableState) as raised:
         PretrainingRun.resume(tmp_path, spec=replace(spec, seed=2), cache=cache)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_bad_input_is_refused_in_one_line(corpus, cache, tmp_path) -> None:
-    for spec, message in (
-        (pretraining_spec("mlm", str(tmp_path / "nowhere")), "is not a folder or file; allowed: mini, hub:NAME"),
-        (pretraining_spec("mlm", "hub:owner/name"), "the hub cannot be reached"),
-        (
-            pretraining_spec("albert-mlm", write_corpus(tmp_path, [["one"], ["two"]])),
-            "but sentence_pairs needs two$",
-        ),
-        (replace(pretraining_spec("mlm", corpus), backbone="mini-gpt"), "mini-gpt"),
-        (replace(pretraining_spec("albert-mlm", corpus), backbone="mini-bert"), "has no model of family 'bert'"),
+def test_bad_input_is_refused_in_one_line(corpus, cache, tmp_path, snapshot) -> None:
+    for spec in (
+        pretraining_spec("mlm", str(tmp_path / "nowhere")),
+        pretraining_spec("mlm", "hub:owner/name"),
+        pretraining_spec("albert-mlm", write_corpus(tmp_path, [["one"], ["two"]])),
+        replace(pretraining_spec("mlm", corpus), backbone="mini-gpt"),
+        replace(pretraining_spec("albert-mlm", corpus), backbone="mini-bert"),
     ):
-        with pytest.raises(Unavailable, match=message) as caught:
+        with pytest.raises(Unavailable) as caught:
             PretrainingRun(spec, cache=cache)
-        assert "\n" not in str(caught.value)
+        assert one_line(caught.value, tmp_path) == snapshot
