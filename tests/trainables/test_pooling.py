@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.configurations import SIZES, config_of
+from helpers.messages import one_line
 from helpers.trials import run_to_the_end, spec_of
 from helpers.walked_layers import padded, walk
 from safetensors.torch import load_file
@@ -225,19 +226,16 @@ def test_new_pooler_families_equal_fresh_pooler(family):
     assert all(weight.equal(second[name]) for name, weight in first.items())
 
 
-def test_a_pooler_that_cannot_be_new_is_refused():
-    message = (
-        "^pooling is fresh, but the pooler of backbone 'mini-sharebert', a 'sharebert' model, is cut from its word "
-        "embeddings and cannot be new; allowed: pooler, first, mean$"
-    )
-    with pytest.raises(ValueError, match=message):
+def test_a_pooler_that_cannot_be_new_is_refused(snapshot):
+    with pytest.raises(ValueError) as raised:
         model_of("sharebert", pooling="fresh")
+    assert one_line(raised.value) == snapshot
 
 
-def test_head_without_pooler_reads_mean():
-    message = "pooling is fresh, but the head first_token has no pooler; allowed: pooler, first, mean, or fresh with"
-    with pytest.raises(ValueError, match=message):
+def test_head_without_pooler_reads_mean(snapshot):
+    with pytest.raises(ValueError) as raised:
         config_of("electra-small", pooling="fresh")
+    assert one_line(raised.value) == snapshot
     first, same = (model_of("electra", "electra-small", pooling=pooling) for pooling in ("pooler", "first"))
     assert torch.equal(first.all_exits(texts()).logits, same.all_exits(texts()).logits)
     mean = model_of("electra", "electra-small", pooling="mean")

@@ -1,7 +1,6 @@
 """Which backbones and tokenizers are accepted, and how they load: pytest tests/trainables/encoders/test_backbones.py"""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 from helpers import configurations
 from helpers.configurations import SIZES
 from helpers.families import bert_vocabulary, write_albert_pieces
+from helpers.messages import one_line, says
 from huggingface_hub.errors import EntryNotFoundError
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -90,43 +90,40 @@ def test_folder_passes_the_check(tmp_path):
     check_backbone(saved(tmp_path))
 
 
-def test_backbone_without_tokenizer_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"has no tokenizer; .*: tokenizer.json, vocab.txt"):
+def test_backbone_without_tokenizer_is_refused(tmp_path, snapshot):
+    with pytest.raises(ValueError) as raised:
         check_backbone(saved(tmp_path, tokenizer=None))
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize(
     "beside", ["tf_model.h5", "model.ckpt-10.index", "model.pt", "model.pth", "flax.index.json", "pretraining.json"]
 )
-def test_backbone_whose_weights_cannot_be_read_here_is_refused(beside, tmp_path):
+def test_backbone_whose_weights_cannot_be_read_here_is_refused(beside, tmp_path, snapshot):
     folder = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / beside).touch()
-    with pytest.raises(ValueError, match=r"has no weights; accepted files: model.safetensors"):
+    with pytest.raises(ValueError) as raised:
         check_backbone(folder)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize("whole", ["model.safetensors", "pytorch_model.bin"])
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            '{"weight_map": {"a": "part-1", "b": "part-2", "c": "part-3"}}',
-            "2 of the 3 files .* missing, .*part-2",
-        ),
-        ('{"weight_map": {}}', "the index names no files"),
-        ('{"weight_map": {"a": "par', "Unterminated string"),
-    ],
+    "content", ['{"weight_map": {"a": "part-1", "b": "part-2", "c": "part-3"}}', '{"weight_map": {}}']
 )
-def test_interrupted_download_is_refused_as_a_backbone(whole, content, message, tmp_path):
+def test_interrupted_download_is_refused_as_a_backbone(whole, content, tmp_path, snapshot):
     folder = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "part-1").touch()
     (tmp_path / f"{whole}.index.json").write_text(content)
     assert not is_untrained(folder)
-    with pytest.raises(Unusable, match=rf"^backbone '.*' cannot be loaded: {whole}.index.json: {message}") as caught:
+    with pytest.raises(Unusable) as caught:
         check_backbone(folder)
-    assert "\n" not in str(caught.value)
+    assert one_line(caught.value, tmp_path) == snapshot
+    (tmp_path / f"{whole}.index.json").write_text('{"weight_map": {"a": "par')
+    with pytest.raises(Unusable, match=f": {whole}.index.json: Unterminated string"):
+        check_backbone(folder)
 
 
 def test_weights_in_several_files_pass_the_check(tmp_path):
@@ -149,32 +146,36 @@ def test_folder_of_a_configuration_alone_is_an_untrained_backbone(tmp_path):
     assert not torch.equal(first_hidden(first), first_hidden(second))
 
 
-def test_backbone_of_another_family_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="'gpt2' model; available: albert, bert, "):
+def test_backbone_of_another_family_is_refused(tmp_path, snapshot):
+    with pytest.raises(ValueError) as raised:
         check_backbone(saved(tmp_path, model_type="gpt2"))
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize("content", ["{}", "[]"])
-def test_configuration_without_a_model_type_is_refused(content, tmp_path):
+def test_configuration_without_a_model_type_is_refused(content, tmp_path, snapshot):
     folder = saved(tmp_path)
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(Unusable, match=r"^backbone '.*': config.json .*model_type; available: albert"):
+    with pytest.raises(Unusable) as raised:
         check_backbone(folder)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize("heads", [0, 5])
 @pytest.mark.parametrize("family", ["albert", "electra", "roberta"])
-def test_heads_that_do_not_divide_the_hidden_size_are_refused(family, heads, tmp_path):
+def test_heads_that_do_not_divide_the_hidden_size_are_refused(family, heads, tmp_path, snapshot):
     folder = saved(tmp_path, family)
     content = json.loads((tmp_path / "config.json").read_text()) | {"num_attention_heads": heads}
     (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(Unusable, match=rf"num_attention_heads is {heads}; .*hidden_size \(32\)$"):
+    with pytest.raises(Unusable) as raised:
         check_backbone(folder)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_missing_folder_is_refused():
-    with pytest.raises(ValueError, match=r"'./nowhere' is not a folder.*mini-albert"):
+def test_missing_folder_is_refused(snapshot):
+    with pytest.raises(ValueError) as raised:
         check_backbone("./nowhere")
+    assert one_line(raised.value) == snapshot
 
 
 def test_backbone_needs_no_tokenizer_where_another_is_given(tmp_path):
@@ -184,43 +185,38 @@ def test_backbone_needs_no_tokenizer_where_another_is_given(tmp_path):
     load_encoder(backbone, config_of(), vocab_size=7)
 
 
-@pytest.mark.parametrize("backbone", ["mini-albert", "folder"])
-def test_tokenizer_that_is_given_is_checked(backbone, tmp_path):
-    backbone = saved(tmp_path / "folder") if backbone == "folder" else backbone
-    empty = saved(tmp_path / "empty", tokenizer=None)
-    with pytest.raises(ValueError, match=r"^tokenizer '.*empty' has no tokenizer; .*: tokenizer.json"):
-        check_backbone(backbone, empty)
-    with pytest.raises(ValueError, match=r"^tokenizer './nowhere' .*; .*a hub name$"):
-        check_backbone(backbone, "./nowhere")
-
-
-@pytest.mark.parametrize("name", ["nobody/nothing-uncased", "mini-bert"])
-def test_tokenizer_that_is_not_on_the_hub_is_refused(name):
-    with pytest.raises(ValueError, match=f"^tokenizer '{name}' .* a hub name") as error:
-        check_backbone("mini-albert", name)
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize("tokenizer", ["empty", "./nowhere", "nobody/nothing-uncased", "mini-bert"])
+def test_tokenizer_that_is_given_is_checked(tokenizer, tmp_path, snapshot):
+    given = saved(tmp_path / "empty", tokenizer=None) if tokenizer == "empty" else tokenizer
+    messages = set()
+    for backbone in ("mini-albert", saved(tmp_path / "folder")):
+        with pytest.raises(ValueError) as raised:
+            check_backbone(backbone, given)
+        messages.add(one_line(raised.value, tmp_path))
+    assert messages == snapshot
 
 
 @pytest.mark.parametrize("backbone", ["nobody/nothing-base", "mini-gpt"])
-def test_unreachable_name_says_how_to_work_offline(backbone):
-    with pytest.raises(ValueError, match=r"mini-albert.*(give a folder|HF_HUB_OFFLINE=1)") as error:
+def test_unreachable_name_says_how_to_work_offline(backbone, snapshot):
+    with pytest.raises(ValueError) as error:
         check_backbone(backbone)
-    assert "\n" not in str(error.value)
+    assert one_line(error.value) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "nearest"),
+    ("name", "kind"),
     [
-        ("albert-bsae", "backbone", "albert-base"),
-        ("mini-abert", "backbone", "mini-albert"),
-        ("sharebert-smal", "backbone", "sharebert-small"),
-        ("bert-base-uncasd@main", "backbone", "bert-base-uncased"),
-        ("bert-base-uncasd", "tokenizer", "bert-base-uncased"),
+        ("albert-bsae", "backbone"),
+        ("mini-abert", "backbone"),
+        ("sharebert-smal", "backbone"),
+        ("bert-base-uncasd@main", "backbone"),
+        ("bert-base-uncasd", "tokenizer"),
     ],
 )
-def test_near_miss_of_a_name_is_refused_with_the_nearest(name, kind, nearest):
-    with pytest.raises(ValueError, match=f"no {kind} .*'{name}'; .*; did you mean {nearest}\\?"):
+def test_near_miss_of_a_name_is_refused_with_the_nearest(name, kind, snapshot):
+    with pytest.raises(ValueError) as raised:
         check_spelling(name, kind=kind)
+    assert one_line(raised.value) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -282,14 +278,11 @@ class Executes:
         return (Path.touch, (self.path,))
 
 
-def test_sequence_longer_than_the_backbone_s_positions_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"max_length is 512; .* 40 positions"):
-        load_encoder(saved(tmp_path), config_of(max_length=512), vocab_size=7)
-
-
-def test_tokenizer_larger_than_the_embeddings_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"99 tokens; .* 50 embeddings"):
-        load_encoder(saved(tmp_path), config_of(), vocab_size=99)
+@pytest.mark.parametrize(("max_length", "vocab_size"), [(512, 7), (32, 99)])
+def test_more_positions_or_tokens_than_the_backbone_has_are_refused(max_length, vocab_size, tmp_path, snapshot):
+    with pytest.raises(ValueError) as raised:
+        load_encoder(saved(tmp_path), config_of(max_length=max_length), vocab_size=vocab_size)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 def test_tokenizer_files_beside_configuration_are_read(tmp_path):
@@ -356,72 +349,74 @@ def test_a_lone_vocabulary_in_the_cache_of_the_hub_loads(tmp_path, monkeypatch):
     assert load_tokenizer("someone/vocabulary", texts=list).tokenize("a MAN") == ["a", "man"]
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "fault"),
-    [
-        ("tokenizer.json", b'{"version": "1.0", ', "EOF while .* line 1 column 19"),
-        ("tokenizer.json", b'{"version": "1.0"}', "Model missing. at line 1 column 18"),
-        ("spiece.model", b"", "the file .*complete SentencePiece model"),
-        ("spiece.model", b"garbage", "the file .*complete SentencePiece model"),
-        ("spiece.model", b"\n\x0e\n\x05<unk>\x15\x00", "the file .*complete SentencePiece model"),
-        ("vocab.txt", b"hello\nworld\n", r"the token \[UNK\] is missing"),
-        ("vocab.json", b'{"a": 0, ', r"Expecting property name .*: line 1 .*\(char 9\)"),
-        ("vocab.txt", b"\xff\xfe", ".* byte 0xff in position 0: .*"),
-        ("model.safetensors", b"garbage" * 9, ".*: header too large"),
-    ],
-)
-def test_damaged_file_is_named_before_loading(file, content, fault, tmp_path):
-    folder = saved(tmp_path, tokenizer="vocab.txt" if file == "model.safetensors" else None)
-    (tmp_path / file).write_bytes(content)
+def fault_of_damaged(file, content, folder):
+    backbone = saved(folder, tokenizer="vocab.txt" if file == "model.safetensors" else None)
+    (folder / file).write_bytes(content)
     with pytest.raises(Unusable) as raised:
-        check_backbone(folder)
-    assert re.fullmatch(f"backbone {folder!r} cannot be loaded: {file}: {fault}", str(raised.value))
+        check_backbone(backbone)
+    return one_line(raised.value, folder)
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "fault"),
+    ("file", "content"),
     [
-        ("pytorch_model.bin", b"garbage", "pytorch_model.bin: .*not contain only weights"),
-        (
-            "config.json",
-            None,
-            "config.json .* 12 .*first: encoder.layer.0.intermediate.dense.weight is 48 x 32, .* 24 x 32",
-        ),
+        ("spiece.model", b""),
+        ("spiece.model", b"garbage"),
+        ("spiece.model", b"\n\x0e\n\x05<unk>\x15\x00"),
+        ("vocab.txt", b"hello\nworld\n"),
     ],
 )
-def test_weights_that_cannot_be_loaded_are_refused_in_one_line(file, content, fault, tmp_path):
+def test_damaged_file_is_named_before_loading(file, content, tmp_path, snapshot):
+    assert fault_of_damaged(file, content, tmp_path) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "place"),
+    [
+        ("tokenizer.json", b'{"version": "1.0", ', "line 1 column 19"),
+        ("tokenizer.json", b'{"version": "1.0"}', "line 1 column 18"),
+        ("vocab.json", b'{"a": 0, ', "(char 9)"),
+        ("vocab.txt", b"\xff\xfe", "byte 0xff in position 0: "),
+        ("model.safetensors", b"garbage" * 9, ": header too large"),
+    ],
+)
+def test_libraries_name_the_place_in_a_damaged_file(file, content, place, tmp_path):
+    assert says(fault_of_damaged(file, content, tmp_path), f"backbone 'HERE' cannot be loaded: {file}: ", place)
+
+
+@pytest.mark.parametrize(("file", "content"), [("pytorch_model.bin", b"garbage"), ("config.json", None)])
+def test_weights_that_cannot_be_loaded_are_refused_in_one_line(file, content, tmp_path, snapshot):
     folder = saved(tmp_path)
     if content is None:
         content = json.dumps(json.loads((tmp_path / file).read_text()) | {"intermediate_size": 24}).encode()
     else:
         (tmp_path / "model.safetensors").unlink()
     (tmp_path / file).write_bytes(content)
-    with pytest.raises(Unusable, match=f"^backbone '.*' cannot be loaded: {fault}$"):
+    with pytest.raises(Unusable) as raised:
         load_encoder(folder, configurations.config_of("albert"), vocab_size=7)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"spiece.model": "no model"}, "cannot be loaded: "),
-        ({"tokenizer.json": "{"}, "cannot be loaded: "),
-        ({"vocab.json": "{}"}, "cannot be loaded: "),
-        (
-            {"tokenizer_config.json": '{"tokenizer_class": "AlbertTokenizer"}', "vocab.txt": "[PAD]\nman"},
-            "cannot be loaded: AlbertTokenizer .* tokenizer_config.json, vocab.txt",
-        ),
-    ],
+    ("file", "content"), [("spiece.model", "no model"), ("tokenizer.json", "{"), ("vocab.json", "{}")]
 )
-def test_a_tokenizer_that_cannot_be_loaded_is_refused_in_one_line(files, message, tmp_path):
-    for name, content in files.items():
-        (tmp_path / name).write_text(content)
-    with pytest.raises(Unusable, match=f"^tokenizer '.*' {message}") as raised:
+def test_a_tokenizer_that_cannot_be_loaded_is_refused_in_one_line(file, content, tmp_path):
+    (tmp_path / file).write_text(content)
+    with pytest.raises(Unusable) as raised:
         load_tokenizer(str(tmp_path), texts=list)
-    assert "\n" not in str(raised.value)
+    assert one_line(raised.value, tmp_path).startswith("tokenizer 'HERE' cannot be loaded: ")
+
+
+def test_files_that_are_not_of_the_tokenizer_class_are_named(tmp_path, snapshot):
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "AlbertTokenizer"}')
+    (tmp_path / "vocab.txt").write_text("[PAD]\nman")
+    with pytest.raises(Unusable) as raised:
+        load_tokenizer(str(tmp_path), texts=list)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.json"])
-def test_vocabulary_larger_than_the_embeddings_is_refused_before_anything_is_loaded(file, tmp_path):
+def test_vocabulary_larger_than_the_embeddings_is_refused_before_anything_is_loaded(file, tmp_path, snapshot):
     backbone, tokenizer = saved(tmp_path / "backbone"), tmp_path / "tokenizer"
     tokenizer.mkdir()
     words = ["[UNK]", *(f"w{number}" for number in range(50))]
@@ -430,19 +425,21 @@ def test_vocabulary_larger_than_the_embeddings_is_refused_before_anything_is_loa
         Tokenizer(WordLevel(vocabulary, unk_token="[UNK]")).save(str(tokenizer / file))
     else:
         (tokenizer / file).write_text(json.dumps(vocabulary) if file == "vocab.json" else "\n".join(words) + "\n")
-    with pytest.raises(Unusable, match=rf"51 tokens; backbone {backbone} .* 50 embeddings$"):
+    with pytest.raises(Unusable) as raised:
         check_backbone(backbone, str(tokenizer))
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_sentencepiece_model_is_counted_and_refused_if_cut(tmp_path):
+def test_sentencepiece_model_is_counted_and_refused_if_cut(tmp_path, snapshot):
     write_albert_pieces(tmp_path / "spiece.model")
     content = (tmp_path / "spiece.model").read_bytes()
     check_backbone("albert-base", str(tmp_path))
     with pytest.raises(Unusable, match=r" \d+ tokens; .* 50 embeddings"):
         check_backbone(saved(tmp_path / "backbone"), str(tmp_path))
     (tmp_path / "spiece.model").write_bytes(content[: len(content) // 3])
-    with pytest.raises(Unusable, match=r"cannot be loaded: spiece.model: .*complete SentencePiece model$"):
+    with pytest.raises(Unusable) as raised:
         check_backbone("albert-base", str(tmp_path))
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize(("answer", "known"), [("mean", True), ("cls", False), (None, False)])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.configurations import config_of
 from helpers.families import FAMILIES, NUM_LAYERS, SIZES, TEXTS, configuration_of, model_of, write_backbone
+from helpers.messages import one_line, says
 from helpers.walked_layers import padded, walk
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
@@ -204,35 +205,40 @@ def leave_out_the_last_block(forward):
     return changed
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        (change_before_second_block, r"layer 2 of 3, without pads, differs by \S+ "),
-        (change_the_end, r"the output .*last layer, without pads, differs by \S+ "),
-        (index_the_states, "its blocks cannot be run alone: .* tuple"),
-        (leave_out_the_last_block, r"the model does not call .*\(TransformerBlock\)"),
-    ],
-)
-def test_model_with_more_than_blocks_is_refused(change, fault, monkeypatch, tmp_path):
+def without_numbers(message: str) -> str:
+    return re.sub(r"(differs by|allowed:) \S+", r"\1 NUMBER", message)
+
+
+@pytest.mark.parametrize("change", [change_before_second_block, change_the_end, leave_out_the_last_block])
+def test_model_with_more_than_blocks_is_refused(change, monkeypatch, tmp_path, snapshot):
     folder = write_backbone(tmp_path / "backbone", "distilbert")
     transformer = modeling_distilbert.Transformer
     monkeypatch.setattr(transformer, "forward", change(transformer.forward))
-    assert re.match(f"backbone '{folder}' cannot be run layer by layer: {fault}", fault_of(folder))
+    assert without_numbers(fault_of(folder)).replace(str(tmp_path), "HERE") == snapshot
 
 
-def test_the_layer_that_differs_is_named():
+def test_model_that_does_more_with_the_states_is_refused(monkeypatch, tmp_path):
+    folder = write_backbone(tmp_path / "backbone", "distilbert")
+    transformer = modeling_distilbert.Transformer
+    monkeypatch.setattr(transformer, "forward", index_the_states(transformer.forward))
+    assert says(fault_of(folder), f"backbone '{folder}' ", "blocks cannot be run alone: ", "tuple")
+
+
+def test_the_layer_that_differs_is_named(snapshot):
     model = model_of("mpnet")
     encoder = layerwise(model)
     model.encoder.layer[2] = find_blocks(model_of("mpnet", initializer_range=0.4))[1][2]
-    with pytest.raises(ValueError, match=r"^layer 3 of 3, without pads, differs by \S+ "):
+    with pytest.raises(ValueError) as raised:
         check_blocks(encoder, model)
+    assert without_numbers(one_line(raised.value)) == snapshot
 
 
-def test_a_model_without_a_list_of_blocks_is_refused():
+def test_a_model_without_a_list_of_blocks_is_refused(snapshot):
     model = model_of("distilbert")
     model.config.n_layers = 2
-    with pytest.raises(ValueError, match=r"^DistilBertModel has no list of 2 blocks "):
+    with pytest.raises(ValueError) as raised:
         layerwise(model)
+    assert one_line(raised.value) == snapshot
 
 
 # config.json.
@@ -245,27 +251,28 @@ def configured(folder, **changes):
 
 
 @pytest.mark.parametrize(
-    ("family", "changes", "fault"),
+    ("family", "changes"),
     [
-        ("distilbert", {"dim": 0}, "config.json has dim 0; allowed: "),
-        ("distilbert", {"n_heads": 3}, r"n_heads is 3; allowed: a divisor of dim \(16\)"),
-        ("distilbert", {"n_layers": 2}, "num_hidden_layers is 2 .*, but 3 "),
-        ("deberta-v2", {"conv_kernel_size": 3}, "config.json sets conv_kernel_size to 3, "),
-        ("deberta-v2", {"norm_rel_ebd": "batch"}, 'config.json sets norm_rel_ebd to "batch", which is not implemented'),
-        ("deberta-v2", {"pos_att_type": ["p2p"]}, 'config.json has "p2p" in pos_att_type; allowed: c2p, p2c'),
-        ("deberta-v2", {"position_buckets": "4"}, 'config.json has position_buckets "4"; allowed: a whole number'),
-        ("deberta-v2", {"position_buckets": 8}, "another shape; first: encoder.rel_embeddings.weight is 8 x 16"),
-        ("modernbert", {"norm_eps": 0}, "config.json has norm_eps 0; allowed: "),
-        ("modernbert", {"mlp_bias": True}, "config.json needs .* first missing: layers.0.mlp.Wi.bias"),
-        ("xlm-roberta", {"pad_token_id": -1}, "because xlm-roberta models count positions"),
-        ("mpnet", {"relative_attention_num_buckets": 0}, "relative_attention_num_buckets 0; allowed: a whole number"),
+        ("distilbert", {"dim": 0}),
+        ("distilbert", {"n_heads": 3}),
+        ("distilbert", {"n_layers": 2}),
+        ("deberta-v2", {"conv_kernel_size": 3}),
+        ("deberta-v2", {"norm_rel_ebd": "batch"}),
+        ("deberta-v2", {"pos_att_type": ["p2p"]}),
+        ("deberta-v2", {"position_buckets": "4"}),
+        ("deberta-v2", {"position_buckets": 8}),
+        ("modernbert", {"norm_eps": 0}),
+        ("modernbert", {"mlp_bias": True}),
+        ("xlm-roberta", {"pad_token_id": -1}),
+        ("mpnet", {"relative_attention_num_buckets": 0}),
     ],
+    ids=str,
 )
-def test_a_configuration_that_does_not_fit_is_refused_before_torch(family, changes, fault, tmp_path):
+def test_a_configuration_that_does_not_fit_is_refused_before_torch(family, changes, tmp_path, snapshot):
     folder = configured(write_backbone(tmp_path / "backbone", family), **changes)
-    with pytest.raises(Unusable, match=fault) as raised:
+    with pytest.raises(Unusable) as raised:
         check_backbone(str(folder))
-    assert "\n" not in str(raised.value)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize(

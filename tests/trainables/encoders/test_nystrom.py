@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from helpers import configurations
-from helpers.messages import says
+from helpers.messages import one_line
 from helpers.plain_pretraining import plain_nystrom
 from helpers.walked_layers import padded, walk
 from hypothesis import given, settings
@@ -235,49 +235,44 @@ def test_a_softmax_backbone_can_be_given_nystrom_attention(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"conv_kernel_size": 5},
-            "attention is nystrom .* 5, but .* conv_kernel_size 3$",
-        ),
-        (
-            {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None},
-            "attention is softmax .*, but .* nystrom and conv_kernel_size 3$",
-        ),
-    ],
+    "changes",
+    [{"conv_kernel_size": 5}, {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None}],
+    ids=str,
 )
-def test_a_backbone_pretrained_with_nystrom_is_not_used_without(changes, message, tmp_path):
+def test_a_backbone_pretrained_with_nystrom_is_not_used_without(changes, tmp_path, snapshot):
     with_random_convolutions(model_of("albert")).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError) as raised:
         load_encoder(str(tmp_path), config_of(**changes), vocab_size=50)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_convolutions_that_are_missing_are_named(tmp_path):
+def test_convolutions_that_are_missing_are_named(tmp_path, snapshot):
     model_of("albert").save_pretrained(tmp_path)
     model = with_random_convolutions(model_of("albert"))
-    with pytest.raises(ValueError, match=r"has no encoder.*convolution, .* conv_kernel_size"):
+    with pytest.raises(ValueError) as raised:
         load_convolutions(model, str(tmp_path), "main")
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"attention": "linear"}, "attention is 'linear'; allowed: nystrom, softmax"),
-        ({"num_landmarks": None}, "num_landmarks must be set when .* nystrom"),
-        ({"attention": "softmax"}, "num_landmarks is 4 .* nystrom; .* null"),
-        ({"num_landmarks": 17}, r"num_landmarks is 17; allowed: at most 16 \(max_length\)"),
-        ({"conv_kernel_size": 4}, "conv_kernel_size is 4; allowed: an odd number"),
+        {"attention": "linear"},
+        {"num_landmarks": None},
+        {"attention": "softmax"},
+        {"num_landmarks": 17},
+        {"conv_kernel_size": 4},
     ],
+    ids=str,
 )
-def test_settings_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(ValueError, match=f"^albert: {message}$"):
+def test_settings_that_do_not_fit_are_refused(changes, snapshot):
+    with pytest.raises(ValueError) as raised:
         config_of(**changes)
+    assert one_line(raised.value) == snapshot
 
 
-def test_a_family_without_it_is_refused_before_anything_is_made(tmp_path, capsys):
+def test_a_family_without_it_is_refused_before_anything_is_made(tmp_path, capsys, snapshot):
     arguments = ["--method", "albert", "--task", "rte", "--backbone", "mini-roberta", "--set", "attention=nystrom"]
     assert launch.main([*arguments, "--out", str(tmp_path / "runs")]) == 2
-    said = capsys.readouterr().err
-    assert says(said, "attention is nystrom, ", "'mini-roberta' is a 'roberta' model; ", ": albert, bert, electra\n")
+    assert capsys.readouterr().err == snapshot
     assert not (tmp_path / "runs").exists()

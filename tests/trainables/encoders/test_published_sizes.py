@@ -7,6 +7,7 @@ import torch
 import transformers
 from helpers.configurations import config_of
 from helpers.families import bert_vocabulary
+from helpers.messages import one_line
 from transformers import AutoConfig
 
 from trainables.encoders.backbone_names import PUBLISHED_SIZES, is_folder, is_hub_name
@@ -90,27 +91,24 @@ def test_weights_are_a_function_of_the_seed():
 
 
 @pytest.mark.parametrize(
-    ("name", "max_length", "vocab_size", "message"),
-    [
-        ("alectra-small", 512, 9, "max_length is 512; backbone alectra-small has 128 positions"),
-        ("albert-base", 128, 30_522, "the tokenizer has 30522 tokens; backbone albert-base has 30000 embeddings"),
-    ],
+    ("name", "max_length", "vocab_size"), [("alectra-small", 512, 9), ("albert-base", 128, 30_522)]
 )
-def test_what_a_published_size_cannot_hold_is_refused(name, max_length, vocab_size, message):
-    with torch.device("meta"), pytest.raises(ValueError, match=f"^{message}$"):
+def test_what_a_published_size_cannot_hold_is_refused(name, max_length, vocab_size, snapshot):
+    with torch.device("meta"), pytest.raises(ValueError) as raised:
         load_encoder(name, config_of("albert", max_length=max_length), vocab_size=vocab_size)
+    assert one_line(raised.value) == snapshot
 
 
 # Before anything runs.
 
 
-@pytest.mark.parametrize("name", PUBLISHED_SIZES)
-def test_a_tokenizer_must_be_named(name):
-    with pytest.raises(
-        ValueError,
-        match=rf"^backbone '{name}' has no tokenizer; give one \(.*--tokenizer NAME\): a folder, a hub name$",
-    ):
-        check_backbone(name)
+def test_a_tokenizer_must_be_named(snapshot):
+    messages = set()
+    for name in PUBLISHED_SIZES:
+        with pytest.raises(ValueError) as raised:
+            check_backbone(name)
+        messages.add(one_line(raised.value).replace(f"'{name}'", "NAME"))
+    assert messages == snapshot
 
 
 def test_a_tokenizer_s_folder_is_enough(tmp_path):
@@ -118,10 +116,11 @@ def test_a_tokenizer_s_folder_is_enough(tmp_path):
     check_backbone("sharebert-small", str(tmp_path))
 
 
-def test_depth_is_known_without_the_model():
+def test_depth_is_known_without_the_model(snapshot):
     check_depth("albert-large", 24, of="albert")
-    with pytest.raises(ValueError, match="num_hidden_layers of albert is 7; backbone 'sharebert-large' has 6 layers"):
+    with pytest.raises(ValueError) as raised:
         check_depth("sharebert-large", 7, of="albert")
+    assert one_line(raised.value) == snapshot
 
 
 def test_backbone_name_is_not_a_folder_or_hub_name(tmp_path, monkeypatch):
