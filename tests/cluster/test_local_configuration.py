@@ -9,6 +9,7 @@ import yaml
 from cluster.local_configuration import FOR_MACHINES_TO_RENT, local_configuration
 from helpers.places import ROOT
 from ray.autoscaler._private.util import prepare_config, validate_config
+from syrupy.assertion import SnapshotAssertion
 
 
 @pytest.fixture
@@ -37,7 +38,8 @@ def test_a_field_that_is_not_there_is_refused(shipped: dict[str, Any], field: st
         local(shipped)
 
 
-def test_a_command_that_is_not_there_is_refused(shipped: dict[str, Any]) -> None:
+def test_a_command_that_is_not_there_is_refused(shipped: dict[str, Any], snapshot: SnapshotAssertion) -> None:
     shipped["head_start_ray_commands"] = ["ray stop"]
-    with pytest.raises(ValueError, match=r"head_start_ray_commands of cluster.yaml has 'ray start --head' 0 times"):
+    with pytest.raises(ValueError) as raised:
         local(shipped)
+    assert str(raised.value) == snapshot

@@ -130,11 +130,10 @@ def test_alectra_small_s_tokenizer_is_bert_s():
     assert alectra_small.TOKENIZER == {"mini": None, "paper": "google-bert/bert-base-uncased"}
 
 
-def test_unknown_method_is_refused_with_the_list():
-    with pytest.raises(
-        ValueError, match="no method named 'bert'; available: albert, alectra-small, berxit, deebert, electra-small"
-    ):
+def test_unknown_method_is_refused_with_the_list(snapshot):
+    with pytest.raises(ValueError) as raised:
         search_spaces.load_space("bert")
+    assert str(raised.value) == snapshot
 
 
 def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.messages import one_line
 from helpers.own_methods import write_methods
 from helpers.own_tasks import write_page_task
+from syrupy.assertion import SnapshotAssertion
 
 from trainables.data.own_tasks import read_tasks
 from trainables.files.method_files import read_methods
@@ -30,12 +32,12 @@ def test_a_byte_order_mark_is_no_code(tmp_path: Path) -> None:
     assert read_methods(folder) == before
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_is_named(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     folder = write_methods(tmp_path / "methods")
     (folder / "_tables.py").write_bytes(b"# caf\xe9\n")
     with pytest.raises(ValueError) as error:
         read_methods(folder)
-    assert str(error.value) == f"--include {folder}/_tables.py: byte 0xe9 is not UTF-8; allowed: a Python file in UTF-8"
+    assert one_line(error.value, tmp_path) == snapshot
 
 
 def test_hidden_folders_hold_no_tasks(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.configurations import config_of, values_of
 from helpers.corpora import pretraining_config
+from helpers.messages import one_line
 from helpers.plain_pretraining import plain_lamb
 from torch import nn
 from transformers import get_scheduler
@@ -295,13 +296,12 @@ def test_resumed_float16_has_the_scale_and_the_skipped_steps(optimizer, done):
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 
-def test_gradients_that_always_overflow_in_float16_end_the_training():
+def test_gradients_that_always_overflow_in_float16_end_the_training(snapshot):
     model = model_of()
     optimiser = optimiser_of(model, 0.1, precision="float16")
-    with pytest.raises(
-        TrainingError, match=r"^gradients overflow in float16 even if the loss is multiplied by .*; try a"
-    ):
+    with pytest.raises(TrainingError) as raised:
         train_on(model, optimiser, [math.inf] * 40)
+    assert one_line(raised.value) == snapshot
     assert optimiser.steps < 40
 
 

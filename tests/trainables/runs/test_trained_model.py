@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.glue_folders import write_glue
+from helpers.messages import one_line
 from helpers.trials import spec_of
 from helpers.walked_layers import padded, walk
 from msgspec.structs import replace
@@ -144,46 +144,38 @@ def test_first_layers_are_a_sequence_classifier(method, task, backbone, cache, t
 def test_last_layer_of_a_plain_model_is_a_sequence_classifier(cache, tmp_path):
     trained = unlike_any_other(cache, "albert", "rte")
     check_layer(trained, trained.model.encoder.num_layers, tmp_path / "to")
-    with pytest.raises(ValueError, match=r"^layer 1 has no linear classifier after a pooler, as the sequence classif"):
-        export_at_layer(trained, 1, tmp_path)
+
+
+NYSTROM = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
 
 
 @pytest.mark.parametrize(
-    ("method", "backbone", "config", "fault"),
+    ("method", "backbone", "config", "layer"),
     [
-        ("pabee", "mini-sharebert", {}, "transformers has no sequence classifier for sharebert"),
-        ("pabee", "mini-bert", {"pooling": "mean"}, "its heads read the mean of all tokens (pooling=mean), but"),
-        ("pabee", "mini-bert", {"pooling": "first"}, "its heads read [CLS] without a pooler (pooling=first), but"),
-        (
-            "electra-small",
-            "mini-electra",
-            {"head": "first_token"},
-            "its heads read [CLS] without a pooler (pooling=first), but the sequence classifiers of transformers read",
-        ),
-        (
-            "pabee",
-            "mini-bert",
-            {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3},
-            "the encoder has Nystrom attention, which no class of transformers has",
-        ),
+        ("albert", "mini-albert", {}, 1),
+        ("pabee", "mini-albert", {}, 3),
+        ("pabee", "mini-sharebert", {}, 2),
+        ("pabee", "mini-bert", {"pooling": "mean"}, 2),
+        ("pabee", "mini-bert", {"pooling": "first"}, 2),
+        ("electra-small", "mini-electra", {"head": "first_token"}, 2),
+        ("pabee", "mini-bert", NYSTROM, 2),
     ],
+    ids=str,
 )
-def test_layers_that_transformers_cannot_hold_are_refused(method, backbone, config, fault, cache, tmp_path):
+def test_layers_that_transformers_cannot_hold_are_refused(method, backbone, config, layer, cache, tmp_path, snapshot):
     trained = unlike_any_other(cache, method, "rte", backbone=backbone, config=config)
-    with pytest.raises(ValueError, match="^" + re.escape(fault)):
-        export_at_layer(trained, 2, tmp_path)
+    with pytest.raises(ValueError) as raised:
+        export_at_layer(trained, layer, tmp_path)
+    assert one_line(raised.value) == snapshot
 
 
-def test_heads_of_another_form_are_refused_by_their_logits(cache, tmp_path, monkeypatch):
+def test_heads_of_another_form_are_refused_by_their_logits(cache, tmp_path, monkeypatch, snapshot):
     trained = unlike_any_other(cache, "pabee", "rte")
     heads = type(trained.model).classified
     monkeypatch.setattr(type(trained.model), "classified", lambda *given: 2 * heads(*given))
-    with pytest.raises(
-        ValueError, match=r"^AlbertForSequenceClassification of transformers computes other logits than"
-    ):
+    with pytest.raises(ValueError) as raised:
         export_at_layer(trained, 2, tmp_path)
-    with pytest.raises(ValueError, match=r"^the model has 2 layers; allowed: 1 to 2$"):
-        export_at_layer(trained, 3, tmp_path)
+    assert one_line(raised.value) == snapshot
 
 
 def test_no_place_of_this_machine_is_in_an_export(cache, tmp_path):
@@ -202,14 +194,13 @@ def replace_spec(trained: TrainedModel, **fields) -> TrainedModel:
     return TrainedModel(spec, trained.config, trained.task, trained.model, trained.tokenizer)
 
 
-def test_what_transformers_cannot_express_is_refused(cache, tmp_path):
-    nystrom = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
-    with pytest.raises(ValueError, match=r"^the encoder has Nystrom attention, .*; study.predict"):
-        export_trained(unlike_any_other(cache, "albert", "rte", config=nystrom), tmp_path)
+def test_what_transformers_cannot_express_is_refused(cache, tmp_path, snapshot):
     grouped = unlike_any_other(cache, "albert", "rte")
     grouped.model.encoder.configuration.num_hidden_groups = 2
-    with pytest.raises(ValueError, match=r"^the encoder .* 2 of 6 layers in 2 groups, "):
-        export_trained(grouped, tmp_path)
+    for trained in (unlike_any_other(cache, "albert", "rte", config=NYSTROM), grouped):
+        with pytest.raises(ValueError) as raised:
+            export_trained(trained, tmp_path)
+        assert one_line(raised.value) == snapshot
     assert not list(tmp_path.iterdir())
 
 
@@ -218,16 +209,18 @@ def test_what_transformers_cannot_express_is_refused(cache, tmp_path):
 def test_an_export_that_is_not_whole_is_refused_in_one_line(name, content, cache, tmp_path):
     folder = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "to")
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"^{folder}: the exported model cannot be read: [^\n]+$"):
+    with pytest.raises(ValueError) as raised:
         load_trained(folder)
+    assert one_line(raised.value).startswith(f"{folder}: the exported model cannot be read")
 
 
-def test_heads_of_another_model_are_refused_in_one_line(cache, tmp_path):
+def test_heads_of_another_model_are_refused_in_one_line(cache, tmp_path, snapshot):
     one = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "one")
     other = exported(unlike_any_other(cache, "pabee", "rte"), tmp_path / "other")
     (one / "heads.safetensors").write_bytes((other / "heads.safetensors").read_bytes())
-    with pytest.raises(ValueError, match=f"^{one}: the weights do not match model.json: [^\n]+$"):
+    with pytest.raises(ValueError) as raised:
         load_trained(one)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 def renamed(file: Path, rename: Callable[[str], str]) -> None:
@@ -237,28 +230,25 @@ def renamed(file: Path, rename: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"num_hidden_layers": 1}, "has 16 more in the same place; first: "),
-        ({"num_hidden_layers": 3}, "39 of them; first missing: encoder.layer.2.attention.self.query.weight"),
-        ({"vocab_size": 9}, "another shape; first: embeddings.word_embeddings.weight is "),
-        ({"auto_map": {"AutoModel": "own.Model"}}, "(auto_map), which is never run"),
-    ],
+    "changes",
+    [{"num_hidden_layers": 1}, {"num_hidden_layers": 3}, {"vocab_size": 9}, {"auto_map": {"AutoModel": "own.Model"}}],
+    ids=str,
 )
-def test_an_export_with_another_configuration_is_refused_in_one_line(changes, fault, cache, tmp_path):
+def test_an_export_with_another_configuration_is_refused_in_one_line(changes, cache, tmp_path, snapshot):
     folder = exported(unlike_any_other(cache, "palbert", "rte", backbone="mini-bert"), tmp_path / "to")
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-    with pytest.raises(ValueError, match=f"^{folder}: the exported model cannot be read: [^\n]+$") as raised:
+    with pytest.raises(ValueError) as raised:
         load_trained(folder)
-    assert fault in str(raised.value)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_an_export_with_a_prefix_is_refused_in_one_line(cache, tmp_path):
+def test_an_export_with_a_prefix_is_refused_in_one_line(cache, tmp_path, snapshot):
     folder = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "to")
     renamed(folder / "model.safetensors", lambda name: f"module.{name}")
-    with pytest.raises(ValueError, match=r"model.safetensors has none of them: .*`module.`"):
+    with pytest.raises(ValueError) as raised:
         load_trained(folder)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.fixture(scope="module")
@@ -278,60 +268,61 @@ def trial(trained_folder, tmp_path):
     return folder, folder / trained_folder[1].name
 
 
-FAULTS = [
-    (lambda name: f"module.{name}", "has none of them: its names begin with `module.`"),
-    (lambda name: "" if name == "classifier.bias" else name, "has 26 of them; first missing: classifier.bias"),
-    (
+RENAMING = pytest.mark.parametrize(
+    "rename",
+    [
+        lambda name: f"module.{name}",
+        lambda name: "" if name == "classifier.bias" else name,
         lambda name: "" if ".query." in name else name,
-        "has 25 of them; first missing: encoder.layers.0.albert_layers.0.attention.query",
-    ),
-]
+    ],
+    ids=["prefix", "no classifier.bias", "no query"],
+)
 
 
-@pytest.mark.parametrize(("rename", "fault"), FAULTS)
-def test_a_trials_model_under_other_names_is_refused_in_one_line(rename, fault, trial):
+@RENAMING
+def test_a_trials_model_under_other_names_is_refused_in_one_line(rename, trial, tmp_path, snapshot):
     _, model = trial
     renamed(model / "model.safetensors", rename)
-    with pytest.raises(ValueError, match=f"^{model}: the weights do not match model.json: [^\n]+$") as raised:
+    with pytest.raises(ValueError) as raised:
         load_trained(model)
-    assert fault in str(raised.value)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-@pytest.mark.parametrize("rename", [rename for rename, _ in FAULTS])
+@RENAMING
 def test_a_trial_whose_selected_model_has_other_names_is_not_resumed(rename, trial, cache):
     folder, model = trial
     renamed(model / "model.safetensors", rename)
-    with pytest.raises(UnreadableState, match=r"^[^\n]+: the model of epoch 1 was damaged$"):
+    with pytest.raises(UnreadableState, match=r"^[^\n]+ epoch 1 was damaged$"):
         TrainingRun.resume(folder, cache=cache)
 
 
-@pytest.mark.parametrize(("rename", "fault"), FAULTS)
-def test_a_trial_whose_state_has_other_names_is_not_resumed(rename, fault, trial, cache):
+@RENAMING
+def test_a_trial_whose_state_has_other_names_is_not_resumed(rename, trial, cache, tmp_path, snapshot):
     folder, _ = trial
     state = read_state(folder)
     weights = {rename(name): weight for name, weight in state["model"].items()}
     write_state(folder, state | {"model": {name: weight for name, weight in weights.items() if name}})
-    with pytest.raises(UnreadableState, match=r"the saved trial cannot be used: [^\n]+$") as raised:
+    with pytest.raises(UnreadableState) as raised:
         TrainingRun.resume(folder, cache=cache)
-    assert fault in str(raised.value)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_a_start_under_other_names_is_refused_in_one_line(trial, cache):
+def test_a_start_under_other_names_is_refused_in_one_line(trial, cache, tmp_path, snapshot):
     _, model = trial
     renamed(model / "model.safetensors", lambda name: f"module.{name}")
-    with pytest.raises(ValueError, match=f"^start {model}: the model's encoder [^\n]+$"):
+    with pytest.raises(ValueError) as raised:
         TrainingRun(spec_of("palbert", task="rte", start=str(model)), cache=cache)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "backbones"),
-    [("num_attention_heads", 4, 2), ("hidden_act", "relu", "gelu_new"), ("layer_norm_eps", 0.1, 1e-12)],
+    ("field", "value"), [("num_attention_heads", 4), ("hidden_act", "relu"), ("layer_norm_eps", 0.1)]
 )
-def test_a_start_from_another_architecture_is_refused(field, value, backbones, trial, cache):
+def test_a_start_from_another_architecture_is_refused(field, value, trial, cache, tmp_path, snapshot):
     _, model = trial
     description = json.loads((model / "model.json").read_text())
     description["encoder"][field] = value
     (model / "model.json").write_text(json.dumps(description))
-    fault = f"^start {model}: .*{field} is {value!r}, .* {backbones!r}; allowed: "
-    with pytest.raises(ValueError, match=fault):
+    with pytest.raises(ValueError) as raised:
         TrainingRun(spec_of("palbert", task="rte", start=str(model)), cache=cache)
+    assert one_line(raised.value, tmp_path) == snapshot

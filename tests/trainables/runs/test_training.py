@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.bit_flips import flip_bit
+from helpers.messages import one_line
 from helpers.places import ROOT
 from helpers.trials import FEW_ROWS, run_to_the_end, spec_of
 from msgspec.structs import replace
@@ -193,7 +194,7 @@ def half_done(cache, tmp_path_factory):
 def test_a_damaged_model_is_not_resumed_with(half_done, cache, tmp_path, name):
     folder = shutil.copytree(half_done[1], tmp_path / "trial")
     flip_bit(folder / "model-epoch-1" / name, random.Random(name))
-    with pytest.raises(UnreadableState, match=f"{folder}: the saved trial cannot be used: "):
+    with pytest.raises(UnreadableState, match=f"^{folder}: .*(epoch 1 was|{name} is) damaged"):
         TrainingRun.resume(folder, cache=cache)
 
 
@@ -211,7 +212,7 @@ def test_outputs_that_score_otherwise_than_their_epoch_are_not_resumed_with(half
     state = read_state(folder)
     state["outputs"]["logits"] = -state["outputs"]["logits"]
     write_state(folder, state)
-    with pytest.raises(UnreadableState, match=r"the model of epoch 1 scores 0\.\d+, not 0\.\d+"):
+    with pytest.raises(UnreadableState, match=r"epoch 1 scores 0\.\d+, not 0\.\d+"):
         TrainingRun.resume(folder, cache=cache)
 
 
@@ -281,7 +282,7 @@ def test_saving_keeps_one_model_and_no_leftovers(cache, tmp_path):
 
 def test_loss_that_is_not_finite_names_step_and_learning_rate(cache):
     run = TrainingRun(spec_of(config={"learning_rate": 1e30}), cache=cache)
-    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 2 .*1e\+30; try"):
+    with pytest.raises(TrainingError, match=r"(nan|inf) at step 2 .*1e\+30; try"):
         run.run_epoch()
 
 
@@ -302,7 +303,7 @@ def test_lower_learning_rate_needs_a_changed_model(rates, told):
 @pytest.mark.parametrize("task", ["sst2", "stsb"])
 def test_weights_that_break_in_the_last_step_are_noticed(task, cache):
     run = TrainingRun(spec_of(task=task, config={"learning_rate": 1e30, "batch_size": 1000}), cache=cache)  # one step
-    with pytest.raises(TrainingError, match=r"not finite after step 1 .* 1e\+30; try"):
+    with pytest.raises(TrainingError, match=r"after step 1 .* 1e\+30; try"):
         run.run_epoch()
 
 
@@ -462,18 +463,20 @@ def test_second_stage_keeps_encoder_and_last_classifier(cache, tmp_path):
     assert trained and not any(torch.equal(ended[name], begun[name]) for name in trained)
 
 
-def test_second_stage_needs_a_classifier_to_keep(cache, tmp_path):
+def test_second_stage_needs_a_classifier_to_keep(cache, tmp_path, snapshot):
     source = run_to_the_end(spec_of("pabee", task="rte", config={"epochs": 1}), cache)
     source.save(tmp_path)
-    with pytest.raises(ValueError, match=r"start .*: .*classifier \(pabee, mini-albert, task rte\) "):
+    with pytest.raises(ValueError) as raised:
         TrainingRun(spec_of("deebert", task="rte", start=source.outcome().model), cache=cache)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
-def test_start_refuses_an_encoder_that_does_not_fit(cache, tmp_path):
+def test_start_refuses_an_encoder_that_does_not_fit(cache, tmp_path, snapshot):
     source = run_to_the_end(spec_of(backbone="mini-bert", config={"epochs": 1}), cache)
     source.save(tmp_path)
-    with pytest.raises(ValueError, match=r"start .*: .*model_type is 'bert', "):
+    with pytest.raises(ValueError) as raised:
         TrainingRun(spec_of(start=source.outcome().model), cache=cache)
+    assert one_line(raised.value, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize("method", trainables.list_methods())
@@ -501,18 +504,19 @@ def test_linear_schedule_warms_up_and_ends_at_zero(warmup, changes, cache):
     assert rates == pytest.approx([1e-3 * factor for factor in expected])
 
 
-def test_unknown_values_name_the_menu(cache):
-    with pytest.raises(ValueError, match="no task named 'rtee'; available: "):
-        TrainingRun(replace(spec_of(), task="rtee"), cache=cache)
-    with pytest.raises(ValueError, match="no method named 'alberta'; available: albert"):
-        TrainingRun(replace(spec_of(), method="alberta"), cache=cache)
-    with pytest.raises(ValueError, match="albert: epochs is 0; allowed: a whole number >= 1"):
-        TrainingRun(spec_of(config={"epochs": 0}), cache=cache)
+@pytest.mark.parametrize("changes", [{"task": "rtee"}, {"method": "alberta"}, {"config": {"epochs": 0}}], ids=str)
+def test_unknown_values_name_the_menu(changes, cache, snapshot):
+    spec = spec_of()
+    changed = {"config": spec.config | changes["config"]} if "config" in changes else changes
+    with pytest.raises(ValueError) as raised:
+        TrainingRun(replace(spec, **changed), cache=cache)
+    assert one_line(raised.value) == snapshot
 
 
-def test_spec_with_an_unknown_selection_is_not_read():
-    with pytest.raises(ValueError, match=r"selection is 'test'; allowed: dev, holdout$"):
+def test_spec_with_an_unknown_selection_is_not_read(snapshot):
+    with pytest.raises(ValueError) as raised:
         from_plain(TrialSpec, to_plain(spec_of()) | {"selection": "test"}, where="a trial")
+    assert one_line(raised.value) == snapshot
 
 
 def test_spec_survives_json():
