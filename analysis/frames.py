@@ -17,8 +17,9 @@ from analysis.layouts.evidence import Evidence, gather
 from analysis.pictures.picture import Picture
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.times import Measurement
+from analysis.studies.cells import confirm_trials
 from analysis.studies.epochs import compute_epoch_means, list_loss_points, read_epochs
-from analysis.studies.load import Study, confirm_trials
+from analysis.studies.load import Study
 from analysis.studies.stored_predictions import Predictions, read_predictions
 from analysis.studies.texts import DevTexts, read_texts
 from study.facts.events import EpochReported

@@ -18,7 +18,7 @@ from study.decisions.progress import ArmProgress, StudyProgress, read_progress
 from study.decisions.winners import list_arms_with_winner, searched_values
 from study.facts.plan_file import format_plan
 from study.facts.record import Record
-from study.plans.ranges import is_searched
+from study.plans.settings import is_searched
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import counted, points
 from trainables.configuration.schema import Typed

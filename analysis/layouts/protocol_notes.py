@@ -19,9 +19,9 @@ from analysis.studies.cells import Cell, Row, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.code_history import FirstCode, describe_code
 from study.facts.record import Record
-from study.plans.ranges import format_setting, shorten, split_key
 from study.plans.resolved_plan import describe_poolers, describe_poolings
 from study.plans.samplers import describe_sampler, describe_select_by
+from study.plans.settings import format_setting, shorten, split_key
 from study.terminal.text import counted
 from trainables import Departure
 from trainables.configuration.schema import to_plain

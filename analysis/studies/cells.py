@@ -18,11 +18,12 @@ from typing import Literal
 
 import numpy as np
 
-from analysis.studies.load import Study, confirm_trials
+from analysis.studies.load import Study
 from study.facts.plan_file import compare_arms, list_changes
 from study.facts.record import Record
-from study.plans.ranges import find_keys, format_setting
+from study.facts.winner import choose_winner
 from study.plans.resolved_plan import Arm
+from study.plans.settings import find_keys, format_setting
 from trainables.configuration.schema import Configuration, to_plain
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import TASKS
@@ -168,6 +169,12 @@ def read_cell(study: Study, method: str, task: str) -> Cell:
     """Make the cell of a method on a task from one study. The cell has no score until a final run is completed."""
     arm = study.arm(method, task)
     return make_cell(arm, [study], study.records_by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
+
+
+def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
+    """List the final runs of the arm's winning configuration, sorted by seed. Failed runs are included."""
+    winner = choose_winner(arm, records)
+    return winner.confirm_trials(records) if winner else []
 
 
 def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:

@@ -16,7 +16,6 @@ from study.facts.plan_file import FILE, PlanFile, list_changes, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import JournalDigest, compute_journal_digest
-from study.facts.winner import choose_winner
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan, list_confirm_seeds
 from study.terminal.text import python
@@ -118,12 +117,6 @@ class Study:
     def records_by_key(self) -> dict[str, Record]:
         """Record of each ended trial, by its key."""
         return {record.key: record for record in self.records}
-
-
-def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the final runs of the arm's winning configuration, sorted by seed. Failed runs are included."""
-    winner = choose_winner(arm, records)
-    return winner.confirm_trials(records) if winner else []
 
 
 def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:

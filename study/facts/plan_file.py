@@ -20,8 +20,8 @@ from study.facts import events
 from study.facts.provenance import Provenance
 from study.plans import profiles
 from study.plans.plan import Plan
-from study.plans.ranges import NONE, find_keys, format_toml, override_settings, read_tables, split_key
 from study.plans.resolved_plan import Arm, ResolvedPlan, digest
+from study.plans.settings import NONE, find_keys, format_toml, override_settings, read_tables, split_key
 from study.plans.sweeps import add_vary_table
 from study.terminal.text import list_first
 from trainables import base_method

@@ -21,10 +21,10 @@ from study.facts.plan_file import INCLUDE
 from study.plans import profiles
 from study.plans.names_elsewhere import suggest_method_option
 from study.plans.plan import LINES_OF_PLAN_FILE
-from study.plans.ranges import (
+from study.plans.samplers import FORM, SAMPLERS, SELECT_FORMS
+from study.plans.settings import (
     FORMS,
 )
-from study.plans.samplers import FORM, SAMPLERS, SELECT_FORMS
 from study.storage.addresses import (
     TRACKING_HELP,
     check_address,

@@ -26,7 +26,8 @@ from study.launching.options import (
 )
 from study.plans import profiles
 from study.plans.plan import LINES_OF_PLAN_FILE, MOST_REPEATS, EarlyStopping, Plan
-from study.plans.ranges import (
+from study.plans.samplers import read_select_by, resolve_sampler
+from study.plans.settings import (
     FORMS,
     Setting,
     format_option,
@@ -36,7 +37,6 @@ from study.plans.ranges import (
     read_searched,
     split_key,
 )
-from study.plans.samplers import read_select_by, resolve_sampler
 from study.plans.sweeps import list_value_variants
 from study.terminal.command_line import add_once, read_pair, read_setting
 from study.terminal.text import counted, print_lines

@@ -11,8 +11,8 @@ import search_spaces
 import trainables
 from search_spaces.objectives import Recipe
 from study.plans import profiles
-from study.plans.ranges import is_searched, shorten
 from study.plans.resolved_plan import Arm, Departures, ResolvedPlan, list_poolings
+from study.plans.settings import is_searched, shorten
 from study.terminal.text import read_width, wrap_line
 from trainables import Departure
 from trainables.configuration import PonderConfig, list_defaults

@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import force_setattr, replace
 
 from study.plans.names_elsewhere import suggest_field
-from study.plans.ranges import Setting
+from study.plans.settings import Setting
 from trainables.configuration import AtLeastOne, Count, Precision
 from trainables.configuration.schema import Configuration, Typed, Value
 from trainables.data.tasks import TRAINABLE_TASKS
@@ -88,7 +88,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     selection: OfProtocol[Selection] = "dev"
     select_by: OfProtocol[str | UnsetType] = UNSET  # `at:LAYERS` or `area`, see `study.plans.samplers`; UNSET: score
     epochs: AtLeastOne | None = None  # only in older files; now one of the settings
-    settings: Mapping[str, Setting] = {}  # --set and --search: see `study.plans.ranges`
+    settings: Mapping[str, Setting] = {}  # --set and --search: see `study.plans.settings`
     search_only: tuple[str, ...] | UnsetType = UNSET  # tuned fields to search; all others take a paper's value
     start_from: Mapping[str, str] = {}  # arm -> arm whose model it starts from; a task alone means the same method
     early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: ASHA stops no trial

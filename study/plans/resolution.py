@@ -5,7 +5,7 @@ If a field is in several of these layers, the last layer applies:
     fixed fields: FIXED, FIXED_BY_TASK, FIXED_BY_FAMILY, MINI_FIXED, VARIANTS of the method's search space
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
     exit settings: POST_HOC; each search trial evaluates its model with all these values
-    all fields: the plan's settings, first for all methods, then for the method, then for the arm (`study.plans.ranges`)
+    all fields: the plan's settings (`study.plans.settings`), first for all methods, then the method, then the arm
 
 A field fixed by MINI_FIXED, VARIANTS or --set is no longer tuned; a field searched by --search is no longer fixed.
 MINI_* apply only to tiny random backbones, and FIXED_BY_FAMILY only to backbones that are neither tiny nor the method's
@@ -44,15 +44,6 @@ from study.plans.plan import (
     merge_layers,
 )
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining
-from study.plans.ranges import (
-    convert_option,
-    convert_range,
-    find_keys,
-    format_option,
-    is_searched,
-    list_scopes,
-    split_key,
-)
 from study.plans.resolved_plan import (
     FIRST_SEED,
     MOST_SEEDS,
@@ -63,6 +54,15 @@ from study.plans.resolved_plan import (
     list_confirm_seeds,
 )
 from study.plans.samplers import check_sampler, describe_sampler, describe_select_by, read_select_by
+from study.plans.settings import (
+    convert_option,
+    convert_range,
+    find_keys,
+    format_option,
+    is_searched,
+    list_scopes,
+    split_key,
+)
 from study.terminal.text import counted
 from trainables.configuration import list_defaults
 from trainables.configuration.ranges import (

@@ -42,7 +42,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.storage.models",
     "study.plans.plan",
     "study.facts.plan_file",
-    "study.plans.ranges",
+    "study.plans.settings",
     "study.plans.resolved_plan",
     "study.plans.samplers",
     "study.terminal.command_line",

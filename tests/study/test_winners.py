@@ -11,8 +11,8 @@ from study.decisions.progress import compute_progress
 from study.facts.journal_copy import COPY
 from study.facts.plan_file import read_toml
 from study.facts.study_facts import read_facts
-from study.plans.ranges import is_searched
 from study.plans.resolution import resolve
+from study.plans.settings import is_searched
 from trainables.configuration.ranges import Interval
 
 

@@ -12,8 +12,8 @@ from study.facts.plan_file import compare_plans, format_plan, read_toml
 from study.launching import reading
 from study.plans import profiles
 from study.plans.plan import Plan
-from study.plans.ranges import find_keys, override_settings
 from study.plans.resolution import Resolution, resolve, resolve_configuration
+from study.plans.settings import find_keys, override_settings
 from trainables.configuration.ranges import Interval, format_range
 from trainables.configuration.schema import from_plain, to_plain
 
