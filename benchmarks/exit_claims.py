@@ -48,7 +48,7 @@ from analysis.statistics.comparisons import Comparison, adjust
 from analysis.statistics.exit_settings import list_all_settings, list_own_settings
 from analysis.statistics.gains import LEAST_SHOWN
 from analysis.statistics.samples import PLAIN_METHOD, Place, Scored, resample
-from analysis.statistics.times import Ratio, as_ratio
+from analysis.statistics.times import Ratio
 from analysis.statistics.uncertainty import PairedTest, mean_test, welch_test
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
@@ -111,7 +111,7 @@ class Claim:
     @property
     def time(self) -> Ratio | None:
         """Time per text relative to ALBERT's, with its interval."""
-        return None if self.time_test is None else as_ratio(self.time_test)
+        return None if self.time_test is None else Ratio(self.time_test)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

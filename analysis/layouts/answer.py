@@ -167,7 +167,7 @@ def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     made = evidence.trusted_times
     if made is not None and "time_ratio" in shown:
         yield (
-            f"Time: per text in batches of {made.batch_sizes[0]}, divided by that of {PLAIN_METHOD}, which has no "
+            f"Time: mean per text in batches of {made.batch_sizes[0]}, divided by that of {PLAIN_METHOD}, which has no "
             "exits, with its 95 % interval."
         )
 

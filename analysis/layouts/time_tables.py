@@ -7,14 +7,20 @@ from dataclasses import replace
 
 from analysis.layouts.evidence import Evidence, make_table
 from analysis.layouts.table import INTERVAL, Block, Entry, Line, NumberFormat, Table
+from analysis.statistics.comparisons import POWER
 from analysis.statistics.samples import Place
 from analysis.statistics.times import SLOW_TEXTS, Measurement, Ratio
+from analysis.studies.cells import Cell
 from study.terminal.text import joined
 from trainables.data.tasks import TASKS
 
 MOST_ROWS = 4  # of which all pairs are compared; of more, only pairs with a reference
 SPLIT_BATCH = 1  # batch size at which a note compares the heads with the encoder
 NOTED_SHARE = 0.5  # least time of the heads, as a share of the encoder's, that a note reports
+BATCHES = (
+    "In a batch, a layer runs until the last text has left, and decisions, removal of texts and small products take "
+    "time however few texts stay, so exits save less than for single texts, or lose time. "
+)
 COMMAND = "python -m study.time"
 RATIO = NumberFormat("{} ({} to {})", ("", *INTERVAL), decimals=2)
 COLUMNS = {
@@ -54,7 +60,9 @@ def times_table(evidence: Evidence) -> Table | None:
             "All models answered the same dev texts in turn. Each text's time is the median over the rounds, per text "
             f"of its batch; mean, median and {SLOW_TEXTS}th percentile are over texts and seeds. "
             f'"Ratio" is the mean divided by that of {_name_references(evidence)}, or of the second arm that the line '
-            "names; its 95 % interval is over seeds, texts and rounds. "
+            "names. It is paired (same texts, same rounds), so its 95 % interval, over seeds, texts and rounds, is "
+            "more precise than those of its two means. "
+            f"{BATCHES * any(made.batch_sizes[-1] > 1 for made in evidence.measurements)}"
             '"Encoder", "heads" and "decision" are the parts of the time of one layer if no text leaves early.'
         ),
         unit="milliseconds; ratio: ratio",
@@ -169,8 +177,8 @@ def describe_times(evidence: Evidence) -> list[str]:
         if (sentence := _describe_ratios(evidence, made, task, size))
     ]
     scope = (
-        f"Times were measured on {made.machine}, at the exit settings of the trials, so methods also differ in score; "
-        "each interval is for its pair alone."
+        f"Ratios are of mean times per text, measured on {made.machine}, at the exit settings of the trials, so "
+        "methods also differ in score; each interval is for its pair alone."
     )
     return [*lines, scope] if lines else []
 
@@ -194,12 +202,15 @@ def _describe_ratios(evidence: Evidence, made: Measurement, task: str, size: int
         if (other, task) in cells and (ratio := made.compare(cells[row, task], cells[other, task], size))
     ]
     different = [
-        f"{row} takes {RATIO.text(ratio.value)} times (95 % CI {_format_interval(ratio)}) as long as {other}"
+        f"{row} takes {RATIO.text(ratio.value)} times ({_format_interval(ratio)}) as long as {other}"
+        + _warn_of_slow_texts(made, cells[row, task], cells[other, task], size)
         for row, other, ratio in ratios
         if ratio.differs
     ]
     alike = [
-        f"{row} and {other} (ratio {_format_interval(ratio)})" for row, other, ratio in ratios if not ratio.differs
+        f"{row} and {other} (ratio {RATIO.text(ratio.value)}, {_format_interval(ratio)}{_format_missed(ratio)})"
+        for row, other, ratio in ratios
+        if not ratio.differs
     ]
     parts = ["; ".join(different)] * bool(different)
     parts += [f"no difference in time was found between {joined(alike)}"] * bool(alike)
@@ -207,4 +218,22 @@ def _describe_ratios(evidence: Evidence, made: Measurement, task: str, size: int
 
 
 def _format_interval(ratio: Ratio) -> str:
-    return f"{RATIO.text(ratio.low)} to {RATIO.text(ratio.high)}"
+    return f"95 % CI {RATIO.text(ratio.low)} to {RATIO.text(ratio.high)}"
+
+
+def _format_missed(ratio: Ratio) -> str:
+    """Describe the difference that would have been found; empty if it is unknown."""
+    if ratio.missed is None:
+        return ""
+    percent = 100 * (ratio.missed - 1)
+    return (
+        f"; about {percent:.{'0f' if percent >= 10 else '1g'}} % would have been found with {100 * POWER:.0f} % power"
+    )
+
+
+def _warn_of_slow_texts(made: Measurement, cell: Cell, other: Cell, size: int) -> str:
+    """Warn of slow texts if the cell is faster on average, but not for them."""
+    own, theirs = made.read(cell, size), made.read(other, size)
+    if own is None or theirs is None or own.mean >= theirs.mean or own.slow <= theirs.slow:
+        return ""
+    return f", although its {SLOW_TEXTS}th percentile is {own.slow:.3g} against {theirs.slow:.3g} ms"

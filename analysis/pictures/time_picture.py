@@ -85,7 +85,7 @@ def time_picture(evidence: Evidence) -> Picture | None:
     legend = add_legend(figure, {label: styles[label] for label, _ in timed}, lines if has_curves else {})
     machines = joined(list(dict.fromkeys(made.machine for made in trusted.values())))
     caption = (
-        f"Times are of single texts on {machines}. Marks are the settings of the trials, with 95 % intervals of "
+        f"Times are means of single texts on {machines}. Marks are the settings of the trials, with 95 % intervals of "
         "both means. Thick lines are other exit settings of the same models, with the range of the scores over the "
         "seeds as a band; on thin lines, all texts leave at one fixed layer."
     )

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from statistics import median
 from typing import Literal
 
 import numpy as np
 
+from analysis.statistics.comparisons import FEWEST_TO_DETECT, detectable_difference
 from analysis.statistics.samples import over_resamples
 from analysis.statistics.uncertainty import (
     ConfidenceInterval,
     PairedTest,
     Variance,
-    mean_interval,
+    mean_test,
     mean_variances,
     paired_test,
     welch_test,
@@ -43,14 +44,35 @@ MEDIAN_VARIANCE = math.pi / 2  # of a median over rounds, relative to the mean's
 class Ratio:
     """A ratio of two methods' mean times per text, with its 95 % interval."""
 
-    value: float
-    low: float
-    high: float
+    logs: PairedTest  # of the difference between the logarithms of the times
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return math.exp(self.logs.difference)
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        return math.exp(self.logs.low)
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return math.exp(self.logs.high)
 
     @property
     def differs(self) -> bool:
         """Whether the interval excludes 1."""
         return self.low > 1 or self.high < 1
+
+    @property
+    def missed(self) -> float | None:
+        """The ratio above 1 that is found with 80 % power; None if a difference was found, or if it is unknown."""
+        if self.differs or round(self.logs.freedom) < FEWEST_TO_DETECT - 1:
+            return None
+        log = detectable_difference(self.logs.standard_error, self.logs.freedom)
+        return None if log is None else math.exp(log)
 
 
 @dataclass(frozen=True)
@@ -125,16 +147,19 @@ def compare_times(own: Times, other: Times) -> Ratio:
         return _compare_pairs(own.take(own.seeds[:1]), other.take(other.seeds[:1]))
     logs = [np.log(times.texts.mean(axis=1)) for times in (own, other)]
     test = welch_test(np.log(own.resampled), np.log(other.resampled), logs[0].tolist(), logs[1].tolist())
-    return as_ratio(test)
+    return Ratio(test)
 
 
 def _compare_pairs(own: Times, other: Times) -> Ratio:
     logs = np.log(own.texts.mean(axis=1)) - np.log(other.texts.mean(axis=1))
     resampled = np.log(own.resampled) - np.log(other.resampled)
     if len(logs) > 1:
-        return _from_logs(float(logs.mean()), mean_interval(resampled, logs.tolist()))
+        test = mean_test(resampled, logs.tolist())
+        if test.standard_error == 0:  # without any spread, the interval is the ratio itself
+            test = replace(test, low=test.difference, high=test.difference)
+        return Ratio(test)
     variances = _variances_of_one(resampled[:, 0], np.log(own.rounds[0] / other.rounds[0]))
-    return as_ratio(paired_test(float(logs[0]), variances))
+    return Ratio(paired_test(float(logs[0]), variances))
 
 
 def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Variance]:
@@ -147,16 +172,6 @@ def _variances_over_rounds(rounds: np.ndarray) -> list[Variance]:
     if len(rounds) < 2:
         return []
     return [Variance(MEDIAN_VARIANCE * float(np.var(rounds, ddof=1)) / len(rounds), len(rounds) - 1)]
-
-
-def as_ratio(logs: PairedTest) -> Ratio:
-    """Convert the test of a difference between logarithms of times to a ratio of times."""
-    return _from_logs(logs.difference, ConfidenceInterval(logs.low, logs.high))
-
-
-def _from_logs(log: float, interval: ConfidenceInterval) -> Ratio:
-    value, low, high = np.exp([log, interval.low, interval.high]).tolist()
-    return Ratio(value, low, high)
 
 
 @dataclass(frozen=True)
@@ -260,7 +275,7 @@ class Measurement:
     def machine(self) -> str:
         """The device, the threads and the host."""
         threads = counted(self.event.threads, "thread")
-        return f"{self.event.device}, {threads} ({self.event.host}, {self.event.time[:10]})"
+        return f"{self.event.device}, {threads} (host {self.event.host}, {self.event.time[:10]})"
 
     @property
     def batch_sizes(self) -> list[int]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import analysis
 from analysis.layouts.time_tables import describe_times, times_table
-from analysis.statistics.times import LayerCosts, Times, compare_times, find_error, list_measurements
+from analysis.statistics.times import LayerCosts, Ratio, Times, compare_times, find_error, list_measurements
 from analysis.tables import write_tables
 from trainables.models.exit_rules import Patience, Threshold
 from trainables.runs.times import TimedModel
@@ -103,7 +103,7 @@ def test_table_has_milliseconds_ratios_and_parts_of_a_layer(tmp_path):
     low, high = (float(rows["pabee/rte, 1"][f"ratio_{end}"]) for end in ("low", "high"))
     assert low <= 1 <= high
     assert float(rows["pabee/rte, 1"]["heads_ms"]) == pytest.approx(0.1 * 10 / 12, abs=0.001)
-    assert "A Processor, 1 thread (node-1, " in rows["albert/rte, 1"]["block"]
+    assert "A Processor, 1 thread (host node-1, " in rows["albert/rte, 1"]["block"]
 
 
 def test_sentences_compare_all_pairs(tmp_path):
@@ -111,7 +111,53 @@ def test_sentences_compare_all_pairs(tmp_path):
     single, *_ = describe_times(evidence)
     assert single.startswith("Time on RTE, in batches of 1: palbert takes 1.30 times (95 % CI 1.")
     assert "as long as albert; palbert takes 1.30 times" in single and "as long as pabee" in single
-    assert "no difference in time was found between pabee and albert (ratio " in single
+    assert "no difference in time was found between pabee and albert (ratio 1.00, 95 % CI 1.00 to 1.00" in single
+
+
+def test_missed_ratio_is_found_with_80_percent_power():
+    """Of pairs of measurements, the second has the ratio that the first would have found."""
+
+    def measure(mean: float) -> Ratio:
+        seed[0] += 2
+        own, other = (
+            times_of(*[time] * 5, noise=0.01, seed=seed[0] + place) for place, time in enumerate((mean, 10.0))
+        )
+        return compare_times(own, other)
+
+    seed = [0]
+    missed = [ratio.missed for ratio in (measure(10.0) for _ in range(200)) if not ratio.differs]
+    assert np.mean([measure(10 * ratio).differs for ratio in missed]) == pytest.approx(0.8, abs=0.08)
+
+
+@pytest.mark.parametrize(("mean", "seeds"), [(13.0, 3), (10.0, 2)])
+def test_ratio_that_differs_or_has_two_seeds_misses_nothing(mean, seeds):
+    own, other = (times_of(*[time] * seeds, noise=0.01, seed=seed) for seed, time in enumerate((mean, 10.0)))
+    assert compare_times(own, other).missed is None
+
+
+def test_sentence_names_the_difference_that_would_have_been_found(tmp_path):
+    evidence = evidence_of(study_of(tmp_path / "s", "albert", "pabee"))
+    (made,), cells = evidence.measurements, evidence.cells_by_place
+    missed = made.compare(cells["pabee", "rte"], cells["albert", "rte"], 1).missed
+    assert f"; about {100 * (missed - 1):.1g} % would have been found with 80 % power)" in describe_times(evidence)[0]
+
+
+def test_sentence_warns_if_the_slowest_texts_of_a_faster_method_take_longer(tmp_path):
+    """ALBERT's texts take 8 to 12 ms, PABEE's 5.4 to 12.6 ms."""
+    found = arm("albert", "rte", [0.7] * 5) + arm("pabee", "rte", [0.7] * 5)
+    for width, warns in ((0.4, True), (0.2, False)):
+        folder = write_study(tmp_path / str(width), found)
+        timed_study(folder, lambda record, size: 10 if record.method == "albert" else 9, widths={"pabee": width})
+        single, *_ = describe_times(evidence_of(folder))
+        assert "pabee takes 0.90 times" in single
+        assert ("although its 90th percentile is 11.9 against 11.6 ms" in single) == warns
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 32)])
+def test_caption_explains_pairs_and_batches(sizes, tmp_path):
+    caption = times_table(evidence_of(study_of(tmp_path / "s", "albert", "palbert", sizes=sizes))).caption
+    assert "paired (same texts, same rounds)" in caption
+    assert ("until the last text has left" in caption) == (32 in sizes)
 
 
 @pytest.mark.parametrize(

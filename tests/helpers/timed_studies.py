@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -27,17 +28,22 @@ def timed_study(
     host: str = "node-1",
     threads: int = 1,
     heads: float = 0.1,
+    sizes: tuple[int, ...] = SIZES,
+    widths: Mapping[str, float] = MappingProxyType({}),
     seed: int = 0,
 ) -> Path:
-    """Adds a measurement of the study's confirm trials; `milliseconds` is the mean at a batch size."""
+    """Adds a measurement of the study's confirm trials.
+
+    `milliseconds` is the mean at a batch size. Texts differ from it by up to 20 %, or by a method's share in `widths`.
+    """
     rng = np.random.default_rng(seed)
     with closing(Journal(folder)) as journal:
         records = [record for record in journal.facts.records if record.phase == "confirm" and record.score is not None]
         models, layers = [], []
         for record in records:
-            for size in SIZES:
+            for size in sizes:
                 mean = milliseconds(record, size)
-                models.append(_model(record, size, mean, rng, spread, drift))
+                models.append(_model(record, size, mean, widths.get(record.method, 0.2), rng, spread, drift))
                 layers.append(
                     LayerTime(
                         key=record.key, batch_size=size, encoder=mean / 12, heads=heads * mean / 12, decision=0.01
@@ -63,10 +69,16 @@ def timed_study(
 
 
 def _model(
-    record: Record, size: int, mean: float, rng: np.random.Generator, spread: float, drift: tuple[float, ...]
+    record: Record,
+    size: int,
+    mean: float,
+    width: float,
+    rng: np.random.Generator,
+    spread: float,
+    drift: tuple[float, ...],
 ) -> TimedModel:
     """A model's times: all texts vary alike, and its rounds by `spread`, apart from the `drift` of all models."""
-    texts = mean * np.linspace(0.8, 1.2, TEXTS) * (1 + 0.002 * rng.normal(size=TEXTS))
+    texts = mean * np.linspace(1 - width, 1 + width, TEXTS) * (1 + 0.002 * rng.normal(size=TEXTS))
     rounds = mean * np.array(drift) * (1 + spread * rng.normal(size=ROUNDS))
     return TimedModel(
         key=record.key,
