@@ -19,7 +19,7 @@ from analysis.statistics.power import (
     measure_own,
 )
 from benchmarks import seed_spreads
-from benchmarks.statistics import planned_power
+from benchmarks.simulated_scores import planned_power
 from study import launch
 from study.facts.plan_file import require_plan
 from trainables.data.tasks import TASKS
