@@ -49,6 +49,10 @@ def test_first_screen_has_line_per_method_and_task(kept):
     assert len(texts) == 8
 
 
+def test_answer_of_the_kept_studies_is_whole(kept, snapshot):
+    assert answer(kept).replace(str(KEPT), "KEPT") == snapshot
+
+
 @pytest.fixture(scope="module")
 def first_screen(study) -> str:
     """Of the report of the study of all tests."""
@@ -70,7 +74,6 @@ def test_first_screen_has_the_numbers_of_table_exits(kept):
 
 def test_fewest_layers_stand_with_their_own_score(kept):
     """The score at the beginning of the line is that of the trials, at other layers."""
-    assert "loses at most 1 point against albert with all layers" in summary_table(kept).caption
     for place, saving in kept.savings.items():
         text = lines_of(kept)["/".join(place)]["fewest_layers"].text
         if saving.own is None:
@@ -109,10 +112,10 @@ def test_report_begins_with_the_lines_of_the_answer(evidence, first_screen):
         assert [entry.text for entry in entries.values() if re.sub(r"\s", "", entry.text) not in shown] == []
 
 
-def test_better_and_worse_methods_are_those_that_the_tables_mark(evidence):
+def test_better_and_worse_methods_are_those_that_the_tables_mark(evidence, snapshot):
     marked = [one for one in evidence.comparisons if one.arrow]
     assert {(one.row, one.other, one.task) for one in marked} == {("palbert", "albert", "rte")}
-    assert headline(evidence).startswith("Better than albert (↑): palbert on RTE. Where no difference was found: ")
+    assert headline(evidence) == snapshot
 
 
 MEANS = {"albert": 10.0, "palbert": 13.0, "pabee": 10.0}
@@ -145,13 +148,10 @@ def test_answer_and_report_say_which_method_is_faster(tmp_path):
         assert "no difference in time was found between pabee and albert (ratio 1.00, 95 % CI 1.00 to 1.00" in text
 
 
-def test_words_say_what_an_interval_is_corrected_for():
+def test_words_say_what_an_interval_is_corrected_for(snapshot):
     test = PairedTest(0.01, -0.01, 0.03, 0.1, 0.005, 9.0)
     once, twice = (Comparison("palbert", "albert", "rte", "baseline", test, 0.1, None, number) for number in (1, 2))
-    assert explain_difference([once]).endswith("with its uncorrected 95 % interval")
-    assert explain_difference([once, twice]).endswith(
-        "with its 95 % interval, corrected for 2 analyses (Bonferroni) but not for the other comparisons"
-    )
+    assert [explain_difference([once]), explain_difference([once, twice])] == snapshot
 
 
 def test_study_without_times_names_the_command(tmp_path):
@@ -159,26 +159,17 @@ def test_study_without_times_names_the_command(tmp_path):
     assert f"Times were not measured. To measure them: python -m study.time {tmp_path / 's'}" in answer(found)
 
 
-def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
+def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path, snapshot):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
-    words = "No difference from albert was found in the one comparison; a difference of about "
-    assert headline(evidence_of(folder)).startswith(words)
+    assert headline(evidence_of(folder)) == snapshot
 
 
-def test_other_methods_that_differ_from_one_another_are_named(kept):
-    assert headline(kept).endswith(
-        "Among the other methods, albert is better than pondernet on CoLA and SST-2; pabee is better than pondernet on "
-        "CoLA and SST-2."
-    )
-
-
-def test_many_differences_among_other_methods_are_counted(kept, monkeypatch):
+def test_many_differences_among_other_methods_are_counted(kept, monkeypatch, snapshot):
     monkeypatch.setattr(layouts_answer, "MOST_PAIRS", 1)
-    counted = "Among the other methods, 4 of 6 comparisons found a difference (table comparisons)."
-    assert headline(kept).endswith(counted)
+    assert headline(kept) == snapshot
 
 
-def test_no_difference_from_the_baseline_is_not_no_difference(tmp_path):
+def test_no_difference_from_the_baseline_is_not_no_difference(tmp_path, snapshot):
     scores = {"albert": 0.7, "palbert": 0.7, "pabee": 0.7}
     evidence = evidence_of(predicted_study(tmp_path / "s", scores, ["rte"], num_examples=60))
 
@@ -192,67 +183,45 @@ def test_no_difference_from_the_baseline_is_not_no_difference(tmp_path):
 
     (other,) = (one for one in evidence.comparisons if one.family == "others")
     better, worse = (other.row, other.other) if other.test.difference > 0 else (other.other, other.row)
-    assert headline_if(0.003).startswith("No difference from albert was found in any of 2 comparisons")
-    assert headline_if(0.003).endswith(f" Among the other methods, {better} is better than {worse} on RTE.")
+    assert headline_if(0.003) == snapshot
+    assert headline_if(0.003).endswith(f" {better} is better than {worse} on RTE.")
     assert "Among the other methods" not in headline_if(0.2)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "words"),
-    [
-        ((0.013, 0.126), "a difference of about 1.3 points on RTE and about 13 points on CoLA would have been found"),
-        ((0.5, 0.5), "nothing could have been found with this data."),
-        ((0.013, 0.5), "would have been found with 80 % power; nothing could have been found with this data on CoLA."),
-    ],
-)
-def test_unmarked_first_screen_tells_detectable_difference(tmp_path, sizes, words):
+@pytest.mark.parametrize("sizes", [(0.013, 0.126), (0.5, 0.5), (0.013, 0.5)])
+def test_unmarked_first_screen_tells_detectable_difference(tmp_path, sizes, snapshot):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte", "cola"], num_examples=60)
     evidence = evidence_of(folder)
     compared = zip(evidence.comparisons, sizes, strict=True)
     sized = [dataclasses.replace(one, detectable_difference=size) for one, size in compared]
     vars(evidence)["comparisons"] = sized  # as if the property had been computed
-    assert words in headline(evidence)
+    assert headline(evidence) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("methods", "baseline", "expected"),
+    ("methods", "baseline"),
     [
-        (["palbert"], None, "The only method is palbert, so there is nothing to compare it with."),
-        (["albert"], "albert", "The only method is albert, so there is nothing to compare it with."),
-        (
-            ["palbert", "pabee"],
-            None,
-            "No method is tested: the plans name different baselines or none; choose one with --baseline.",
-        ),
-        (
-            ["palbert", "pabee"],
-            "albert",
-            "No method is tested: the baseline, albert, has no row with results here; choose another with "
-            "study.launch --baseline.",
-        ),
-        (
-            ["albert", "palbert"],
-            "albert",
-            "No method is tested against albert: "
-            "a test needs two comparable rows that have predictions of at least two seeds each.",
-        ),
+        (["palbert"], None),
+        (["albert"], "albert"),
+        (["palbert", "pabee"], None),
+        (["palbert", "pabee"], "albert"),
+        (["albert", "palbert"], "albert"),
     ],
 )
-def test_untested_first_screen_says_why(tmp_path, methods, baseline, expected):
+def test_untested_first_screen_says_why(tmp_path, methods, baseline, snapshot):
     records = [row for method in methods for row in arm(method, "rte", [0.7, 0.71, 0.72, 0.73, 0.74])]
     evidence = evidence_of(write_study(tmp_path, records, baseline=baseline))
-    assert headline(evidence) == expected
+    assert headline(evidence) == snapshot
     for entries in lines_of(evidence).values():
         assert entries["score"].text == "72.0" and "difference" not in entries
 
 
-def test_cells_without_a_test_are_named_on_the_first_screen(tmp_path):
+def test_cells_without_a_test_are_named_on_the_first_screen(tmp_path, snapshot):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte", "cola"], num_examples=60)
     record = next(row for row in load_study(folder).records if row.arm == "palbert/rte" and row.phase == "confirm")
     predictions_file(folder, record.key).unlink()
     evidence = evidence_of(folder)
-    texts = [one.text for one in caveats(evidence)]
-    assert "Not tested against albert, because predictions are missing: palbert on RTE." in texts
+    assert [one.text for one in caveats(evidence) if one.text.startswith("Not tested")] == snapshot
     lines = lines_of(evidence)
     assert lines["palbert/rte"]["difference"].text == "–" and "(" in lines["palbert/cola"]["difference"].text
 
@@ -270,13 +239,11 @@ def test_models_running_all_layers_name_exiting_setting(kept):
     assert run.mildest.field == "q" and layers[place] == max(layers[layers < 5.995])
     assert run.mildest.score == pytest.approx(sweep.scores[:, place].mean())
     (note,) = full_run_notes(kept.full_runs)
-    assert (
-        f"the mildest setting that exits earlier is q {run.mildest.setting:g}, which runs {layers[place]:.2f} " in note
-    )
+    assert f" is q {run.mildest.setting:g}, which runs {layers[place]:.2f} " in note
     assert f"- A{note[1:]}." in answer(kept)
 
 
-def test_patience_near_depth_runs_all_layers(tmp_path):
+def test_patience_near_depth_runs_all_layers(tmp_path, snapshot):
     """With patience 11 of 12 layers, an example exits at layer 12 at the earliest, so patience 10 is the mildest."""
     evidence = evidence_of(swept_study(tmp_path / "s", ["pabee"], ["rte"]))
     (cell,), (exits,) = evidence.cells_by_place.values(), evidence.exits.values()
@@ -284,14 +251,12 @@ def test_patience_near_depth_runs_all_layers(tmp_path):
     full = dataclasses.replace(exits, mean_layers=np.full_like(exits.mean_layers, 12.0))
     run = read_full_run(cell, full)
     assert (run.mildest.field, run.mildest.setting) == ("patience", 10) and not run.exits_some
-    (note,) = full_run_notes({("pabee", "rte"): run})
-    assert note.startswith("all examples of pabee on RTE run all 12 layers; the mildest setting that exits earlier is ")
     almost = dataclasses.replace(exits, mean_layers=np.full_like(exits.mean_layers, 11.999))
-    (note,) = full_run_notes({("pabee", "rte"): read_full_run(cell, almost)})
-    assert note.startswith("nearly all examples of pabee on RTE run all 12 layers; ")
+    runs = (run, read_full_run(cell, almost))
+    assert [full_run_notes({("pabee", "rte"): each}) for each in runs] == snapshot
 
 
-def test_exits_that_cannot_fire_say_why(tmp_path):
+def test_exits_that_cannot_fire_say_why(tmp_path, snapshot):
     evidence = evidence_of(swept_study(tmp_path / "s", ["palbert"], ["rte"]))
     (cell,), (exits,) = evidence.cells_by_place.values(), evidence.exits.values()
     full = dataclasses.replace(exits, mean_layers=np.full_like(exits.mean_layers, 12.0))
@@ -300,11 +265,7 @@ def test_exits_that_cannot_fire_say_why(tmp_path):
         records = tuple(replace(one, metrics={"largest_cdf": largest}) for one in cell.records)
         return full_run_notes({("palbert", "rte"): read_full_run(dataclasses.replace(cell, records=records), full)})[0]
 
-    assert "12 layers; the mildest setting that exits earlier is q " in note_for(0.9)
-    assert (
-        "12 layers (no example can exit early: the exit probabilities before the last layer sum to at most 0.2, but "
-        "the threshold q is 0.5); the mildest setting that exits earlier is q " in note_for(0.2)
-    )
+    assert [note_for(0.9), note_for(0.2)] == snapshot
 
 
 def test_models_without_exits_are_not_said_to_run_all_layers(kept):

@@ -1,6 +1,7 @@
 """python -m pytest tests/analysis/test_tables.py"""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,21 +86,18 @@ def test_macro_is_empty_while_a_cell_is_missing(tmp_path):
     assert write_dev(tmp_path, records, tasks=EIGHT)["palbert"]["macro"] == ""
 
 
-def test_planned_cell_without_records_is_a_named_gap(tmp_path):
+def test_planned_cell_without_records_is_a_named_gap(tmp_path, snapshot):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), tasks=["rte", "cola"])], tmp_path)
-    text = (tmp_path / "dev.md").read_text()
-    assert "| palbert             | 72.5 |    – |" in text
-    assert "- palbert/cola: missing: not begun" in text
+    assert re.sub(r"journal \w{16}", "journal DIGEST", (tmp_path / "dev.md").read_text()) == snapshot
     assert dev_csv(tmp_path)["palbert"]["cola"] == ""
 
 
 def test_cell_with_few_seeds_is_marked_with_n(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", [0.7, 0.72, 0.71, None, 0.73]))], tmp_path)
     assert (dev_csv(tmp_path)["palbert"]["rte"], dev_csv(tmp_path)["palbert"]["rte_n"]) == ("71.5", "4")
-    assert "71.5 (n=4)" in (tmp_path / "dev.md").read_text()
-    assert "median over at most 5 seeds (42, 43, 44, 45, 46)" in (tmp_path / "dev.md").read_text()
-    assert "palbert/rte: fewer seeds: found seeds 42, 43, 44, 46; " in (tmp_path / "dev.md").read_text()
-    assert "failed seeds: 45" in (tmp_path / "dev.md").read_text()
+    text = (tmp_path / "dev.md").read_text()
+    assert "71.5 (n=4)" in text and "at most 5 seeds (42, 43, 44, 45, 46)" in text
+    assert says(text, "palbert/rte: fewer seeds: ", "42, 43, 44, 46; ", "failed seeds: 45")
 
 
 def test_cell_with_more_seeds_than_the_protocol_is_marked(tmp_path):
@@ -117,10 +115,11 @@ def test_cell_with_other_seeds_than_the_protocols_is_marked(tmp_path):
     assert says((tmp_path / "dev.md").read_text(), *named)
 
 
-def test_strict_makes_an_incomplete_cell_an_error_and_writes_nothing(tmp_path):
+def test_strict_makes_an_incomplete_cell_an_error_and_writes_nothing(tmp_path, snapshot):
     study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES[:3]))
-    with pytest.raises(ValueError, match="--strict: palbert/rte: fewer seeds: found seeds 42, 43, 44"):
+    with pytest.raises(ValueError, match=r"^--strict: palbert/rte: fewer seeds") as refused:
         write_tables([study], tmp_path / "out", strict=True)
+    assert str(refused.value) == snapshot
     assert not (tmp_path / "out").exists()
 
 
@@ -159,15 +158,16 @@ def test_several_studies_of_one_protocol_share_a_table(tmp_path):
     }
 
 
-def test_two_protocols_never_share_a_table(tmp_path):
+def test_two_protocols_never_share_a_table(tmp_path, snapshot):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), protocol={"selection": "holdout"})
     mine, theirs = load_study(one).protocol_hash, load_study(two).protocol_hash
     assert mine != theirs
     three = write_study(tmp_path / "my three", arm("pabee", "rte", SCORES))
-    with pytest.raises(ValueError, match=r"^a table cannot mix two protocols, and these 3 studies have 2; ") as raised:
+    with pytest.raises(ValueError, match="two protocols") as raised:
         write_tables([one, two, three], tmp_path / "out")
-    _, *lines = str(raised.value).splitlines()
+    first, *lines = str(raised.value).splitlines()
+    assert first == snapshot
     command = f"{python()} -m analysis.tables"
     assert lines == [
         f"  {mine}: {command} {one} '{three}' --out tables-1",
@@ -182,7 +182,7 @@ def two_tasks(folder: Path) -> Path:
     return write_study(folder, [*arm("palbert", "rte", SCORES), *arm("palbert", "cola", SCORES)])
 
 
-def test_scores_from_elsewhere_stand_apart_and_are_marked(tmp_path, capsys):
+def test_scores_from_elsewhere_stand_apart_and_are_marked(tmp_path, capsys, snapshot):
     study, file, out = two_tasks(tmp_path / "study"), tmp_path / "given.csv", tmp_path / "out"
     file.write_text(GIVEN)
     assert main([str(study), "--beside", str(file), "--out", str(out), "--format", "md,csv,tex,html"]) == 0
@@ -194,7 +194,7 @@ def test_scores_from_elsewhere_stand_apart_and_are_marked(tmp_path, capsys):
     assert {row["block"] for row in rows} == {"Given by hand, not tested"}
     for ending in ("md", "tex", "html"):
         assert "Given by hand, not tested" in (out / f"dev.{ending}").read_text()
-    assert '- the scores under "Given by hand, not tested" come from given.csv; nothing' in (out / "dev.md").read_text()
+    assert [line for line in (out / "dev.md").read_text().splitlines() if "given.csv" in line] == snapshot
     assert {path.name for path in out.iterdir() if "Cascade" in path.read_text()} == {
         *(f"dev.{ending}" for ending in ("md", "csv", "tex", "html", "json"))
     }
@@ -211,32 +211,25 @@ def test_scores_from_elsewhere_are_only_printed_without_out(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("content", "fault"),
+    "content",
     [
-        (None, "cannot be read: No such file or directory; allowed: a CSV file"),
-        (
-            "method,task,score\na,rte,70\n",
-            "has the columns ['method', 'task', 'score']; allowed: the columns method, task",
-        ),
-        ("method,task,score,source\n", "has no lines; allowed: the columns method, task, score, source, and a line"),
-        (
-            GIVEN.replace("71.25", "0.71").replace("40", "0.4").replace("-3", "0"),
-            "every score is at most 1; allowed: points",
-        ),
-        (GIVEN.replace("71.25", "high"), "line 2: score is 'high'; allowed: points from -100 to 100"),
-        (GIVEN.replace("71.25", "710"), "line 2: score is '710'; allowed: points from -100 to 100"),
-        (GIVEN.replace(",cola,", ",rte,"), "line 3: Cascade has two scores on rte from their table 2; allowed: one"),
-        (GIVEN.replace(",cola,", ",rtee,"), "line 3: no column named 'rtee'; available: rte, cola; did you mean rte?"),
-        (GIVEN.replace("a run", ""), "line 4: method or source is empty; allowed: a name, and where"),
+        None,
+        "method,task,score\na,rte,70\n",
+        "method,task,score,source\n",
+        GIVEN.replace("71.25", "0.71").replace("40", "0.4").replace("-3", "0"),
+        GIVEN.replace("71.25", "high"),
+        GIVEN.replace("71.25", "710"),
+        GIVEN.replace(",cola,", ",rte,"),
+        GIVEN.replace(",cola,", ",rtee,"),
+        GIVEN.replace("a run", ""),
     ],
 )
-def test_file_of_scores_that_cannot_be_used_is_refused(tmp_path, capsys, content, fault):
+def test_file_of_scores_that_cannot_be_used_is_refused(tmp_path, capsys, content, snapshot):
     study, file = two_tasks(tmp_path / "study"), tmp_path / "given.csv"
     if content is not None:
         file.write_text(content)
     assert main([str(study), "--beside", str(file), "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert fault in error and f"--beside {file}" in error and error.count("\n") == 1
+    assert capsys.readouterr().err.replace(str(tmp_path), "HERE") == snapshot
     assert not (tmp_path / "out").exists()
 
 
@@ -310,17 +303,12 @@ def test_latex_and_html_are_written_on_request(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--format", "tex,pdf"], "--format is 'pdf'; allowed: md, csv, tex, html, "),
-        (["--format", "tex,"], "--format is ''; allowed: md, csv, tex, html, "),
-        (["--format", "md,tex", "--tasks", "rte"], "--format is md,tex; allowed "),
-    ],
+    "options", [["--format", "tex,pdf"], ["--format", "tex,"], ["--format", "md,tex", "--tasks", "rte"]]
 )
-def test_formats_that_are_not_allowed_are_refused(tmp_path, capsys, options, message):
+def test_formats_that_are_not_allowed_are_refused(tmp_path, capsys, options, snapshot):
     study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES))
     assert main([str(study), *options]) == 2
-    assert capsys.readouterr().err.startswith(f"analysis.tables: {message}")
+    assert capsys.readouterr().err == snapshot
     assert not (study / "tables").exists()
 
 
@@ -381,7 +369,7 @@ def test_studies_of_one_method_with_other_settings_join_on_request_only(tmp_path
     write_tables([plain, bare], tmp_path / "out", separate=True)
     text = (tmp_path / "out" / "dev.md").read_text()
     assert "| palbert (plain) " in text and "| palbert (bare) " in text
-    assert "- settings of study bare: num_lambda_layers 0" in text
+    assert "settings of study bare: num_lambda_layers 0" in text
 
 
 def test_electra_layout_uses_its_own_metrics(tmp_path):
