@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+from study.terminal.text import python
 
 
 def says(message: str, *parts: str) -> bool:
@@ -21,3 +24,9 @@ def one_line(error: BaseException | str, here: Path | None = None) -> str:
     message = str(error)
     assert message and "\n" not in message, message
     return message if here is None else message.replace(str(here), "HERE")
+
+
+def shown(printed: str, here: Path) -> str:
+    """What a command printed, to compare with a snapshot: `here`, keys, digests and Python's path have stand-ins."""
+    printed = printed.replace(str(here), "HERE").replace(f"{python()} ", "PYTHON ")
+    return re.sub(r"\b[0-9a-f]{12,64}\b", "KEY", printed).strip()

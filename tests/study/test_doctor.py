@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.messages import shown
 from helpers.places import ROOT
+from syrupy.assertion import SnapshotAssertion
 
 from study import doctor
 from study.doctor import Finding
@@ -152,17 +154,13 @@ def test_unfilled_fields_of_a_cluster_are_named(
 
 
 def test_options_that_a_check_of_a_file_would_ignore_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
     assert doctor.main(["--cluster", str(ROOT / "cluster.yaml"), "--data", "hub", "--wait-minutes", "2"]) == 2
-    error = capsys.readouterr().err
-    assert "ignores --data hub, --wait-minutes 2.0; leave out one of the two" in error and error.count("\n") == 1
+    assert shown(capsys.readouterr().err, ROOT) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(None, "cannot be read: No such file or directory"), ("a: [", "is not YAML: while parsing a flow node")],
-)
+@pytest.mark.parametrize(("content", "message"), [(None, "cannot be read: "), ("a: [", "is not YAML: ")])
 def test_an_unreadable_file_of_a_cluster_is_one_line(
     content: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,13 +1,14 @@
 """The command line, without Ray: pytest tests/study/test_launch.py"""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from helpers.launched_studies import launched_study
-from helpers.messages import says
+from helpers.messages import says, shown
 from helpers.places import GLUE, ROOT
 from helpers.plan_files import with_lines
 from helpers.simulation import NO_PROVENANCE
@@ -60,100 +61,75 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
     printed = capsys.readouterr()
     assert status == 2 and printed.out == "" and not out.exists()
     assert printed.err.count("\n") == 1, printed.err
-    return printed.err.strip()
+    return printed.err.strip().replace(str(tmp_path), "HERE")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (
-            ["--method", "bert"],
-            "'bert'; available: albert, alectra-small, berxit, deebert, ",
-        ),
-        (["--task", "snli"], "no task named 'snli'; available: sst2, "),
-        (["--task", ","], "no task is given; available: sst2"),
-        (
-            ["--profile", "huge"],
-            "no profile named 'huge'; available: auto, ",
-        ),
-        (["--sampler", "cma"], "'cma'; available: tpe, random, grid, "),
-        (["--early-stopping", "median"], "--early-stopping is 'median'; allowed: none, asha, "),
-        (["--early-stopping", "asha:"], "--early-stopping is 'asha:'; allowed: none, asha, "),
-        (["--early-stopping", "asha:grace=2,grace=3"], "--early-stopping asha: grace is given twice"),
-        (["--early-stopping", "asha:factor=1"], "asha:factor=1: factor is 1; allowed: a whole number >= 2"),
-        (["--early-stopping", "asha:grac=2"], "asha:grac=2: no field named grac; available: grace, factor"),
-        (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
-        (["--samples", "-1"], "--samples is -1; allowed: a whole number >= 0"),
-        (["--seeds", "-1"], "--seeds is -1; allowed: a whole number >= 1"),
-        (["--epochs", "0"], "--epochs is 0; allowed: a whole number >= 1"),
-        (["--samples", "many"], "--samples is 'many'; allowed: a whole number"),
-        (["--task", "qqp", "--data", "/nowhere"], "no folder /nowhere; data must be mini, "),
-        (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
-        (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
-        (["--backbone", "albert-bsae", "--dry-run"], "OWNER/NAME; did you mean albert-base?"),
-        (
-            ["--backbone", "albert-base"],
-            "backbone 'albert-base' has no tokenizer; ",
-        ),
-        (["--set", "depth=3"], "--set depth: palbert has no such field; "),
-        (["--set", "depth"], "--set is 'depth'; allowed: [SCOPE:]FIELD=VALUE"),
-        (["--start-from", "rte"], "study.launch: --start-from is 'rte'; allowed: ARM=ARM"),
-        (["--start-from", "rte=snli"], "--start-from rte=snli: no task named 'snli'"),
-        (
-            ["--task", "rte", "--start-from", "rte=mnli"],
-            "palbert/rte starts from palbert/mnli, ",
-        ),
-        (
-            ["--method", "albert:9-layers"],
-            "albert:9-layers is 9; backbone 'mini-albert' has 6 layers",
-        ),
-        (["--baseline", "bert"], "no method named 'bert'; available: albert"),
-        (["--method", "bert"], " (a method of your own needs --include FOLDER)"),
-        (
-            ["--method", "albert,palbert", "--baseline", "PABEE"],
-            "--baseline PABEE is not studied; allowed: albert, palbert; ",
-        ),
-        (["--explain", "palbert/rte"], "--explain requires --dry-run"),
-        (["--dry-run", "--explain", "rte"], "'rte'; available: palbert/sst2, palbert/cola"),
-        (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
-        (["--backbone", ""], "--backbone is empty; "),
-        (["--name", "a/b"], "--name is 'a/b'; allowed: "),
-        (["--name", ".."], "--name is '..'; allowed: "),
-        (["--name", "what?x"], "one folder, without /, ? and %"),
-        (["--name", "100%25"], "--name is '100%25'; allowed: "),
-        (["--name", "a\nb"], "--name is 'a\\nb'; allowed: "),
-        (["--max-idle-hours", "0"], "--max-idle-hours is 0; allowed: a number > 0"),
-        (["--address", "ray://anna:SECRET@host:1"], " a host and a port; allowed: auto, HOST"),
-        (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1; allowed: a number >= 0"),
-        (["--gpus-per-trial", "some"], "--gpus-per-trial is 'some'; allowed: a number"),
-        (["--cpus-per-trial", "0"], "--cpus-per-trial is 0; allowed: a number > 0"),
-        (["--cpus-per-trial", "4096"], "--cpus-per-trial is 4096, but this machine has"),
-        (["--max-gpu-hours", "nan"], "--max-gpu-hours is 'nan'; allowed: a number"),
+        "--method bert",
+        "--task snli",
+        "--task ,",
+        "--profile huge",
+        "--sampler cma",
+        "--early-stopping median",
+        "--early-stopping asha:",
+        "--early-stopping asha:grace=2,grace=3",
+        "--early-stopping asha:factor=1",
+        "--early-stopping asha:grac=2",
+        "--selection test",
+        "--samples -1",
+        "--seeds -1",
+        "--epochs 0",
+        "--samples many",
+        "--task qqp --data /nowhere",
+        "--backbone /nowhere",
+        "--backbone nobody/nothing",
+        "--backbone albert-bsae --dry-run",
+        "--backbone albert-base",
+        "--set depth=3",
+        "--set depth",
+        "--start-from rte",
+        "--start-from rte=snli",
+        "--task rte --start-from rte=mnli",
+        "--method albert:9-layers",
+        "--baseline bert",
+        "--method albert,palbert --baseline PABEE",
+        "--explain palbert/rte",
+        "--dry-run --explain rte",
+        "--set lambda_layer_arch=conv",
+        "--backbone ",
+        "--name a/b",
+        "--name ..",
+        "--name what?x",
+        "--name 100%25",
+        "--name a\nb",
+        "--max-idle-hours 0",
+        "--address ray://anna:SECRET@host:1",
+        "--gpus-per-trial -1",
+        "--gpus-per-trial some",
+        "--cpus-per-trial 0",
+        "--cpus-per-trial 4096",
+        "--max-gpu-hours nan",
         pytest.param(
-            ["--max-gpu-hours", "2"],
-            "no GPU; leave out --max-gpu-hours",
-            marks=pytest.mark.skipif(count_local_gpus() > 0, reason="this machine has a GPU"),
+            "--max-gpu-hours 2", marks=pytest.mark.skipif(count_local_gpus() > 0, reason="this machine has a GPU")
         ),
-        (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, "),
-        (
-            ["--storage", "/proc/nowhere"],
-            "--storage /proc/nowhere cannot be written: ",
-        ),
-        (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),
+        "--tracking-uri foo://x",
+        "--storage /proc/nowhere",
+        "--address 127.0.0.1:1",
     ],
 )
-def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, message):
-    assert message in refused(capsys, tmp_path, *arguments)
+def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, snapshot):
+    assert re.sub(r"(?<=machine has )\d+", "N", refused(capsys, tmp_path, *arguments.split(" "))) == snapshot
 
 
-def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path):
+def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path, snapshot):
     plan = plan_from("--task", "rte", "--epochs", "2")
     resolved, folder, *_ = planned_study.prepare(plan, options_in(tmp_path, "s"))
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert says(error, f"study {folder} does not match ", ": epochs 2 -> 3. ", "another --name")
-    assert error.count("\n") == 1 and require_plan(folder).plan == resolved
+    assert shown(capsys.readouterr().err, tmp_path) == snapshot
+    assert require_plan(folder).plan == resolved
 
 
 @pytest.mark.parametrize("edited", [{"command": "other"}, {"plan": {}}, {"name": "x"}, {"digest": "0"}])
@@ -183,7 +159,7 @@ def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
     made = planned_study.resolve_study(options)  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
     launched_study(made.folder, other)
-    with pytest.raises(ValueError, match=r"does not match this command.*epochs 2 ->"):
+    with pytest.raises(ValueError, match="epochs 2 ->"):
         run_study(made, options)
     assert require_plan(made.folder).plan == other
 
@@ -216,14 +192,14 @@ def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
 def test_rays_own_variable_is_the_default_of_the_address(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert launch.main(["--profile", "mini", "--task", "rte", "--out", str(tmp_path / "runs")]) == 2
-    assert "RAY_ADDRESS 127.0.0.1:1: no Ray cluster answers there" in capsys.readouterr().err
+    assert "RAY_ADDRESS 127.0.0.1:1: no Ray cluster" in capsys.readouterr().err
     monkeypatch.setenv("RAY_ADDRESS", "local")
     assert launch.main.parser().options([]).address is None
 
 
 def test_dry_run_says_what_would_run_and_creates_nothing(tmp_path):
     done = run("--method", "all", "--task", "rte,cola", "--dry-run", "--out", str(tmp_path / "runs"))
-    assert done.returncode == 0 and "12 arms, 48 search and 60 confirm trials" in done.stdout
+    assert done.returncode == 0 and says(done.stdout, "12 arms, ", "48 search ", "60 confirm ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -249,16 +225,9 @@ def test_paper_grid_has_12_and_36_points():
     assert samples == {"albert": 12, "pabee": 12, "pondernet": 12, "palbert": 36}
 
 
-def test_explaining_an_arm_says_of_each_value_where_it_comes_from(tmp_path):
+def test_explaining_an_arm_says_of_each_value_where_it_comes_from(tmp_path, snapshot):
     arguments = ["--task", "rte", "--set", "beta=0.5", "--epochs", "3", "--explain", "palbert/rte"]
-    done = run(*arguments, "--dry-run", "--out", str(tmp_path))
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert "beta 0.5 --set beta" in lines and "epochs 3 --epochs" in lines
-    assert "batch_size 32 search_spaces/_every_method.py MINI_FIXED" in lines
-    assert "learning_rate 0.001 to 0.002 log search_spaces/_every_method.py MINI_SPACE" in lines
-    place = lines.index('lambda_layer_arch "linear" | "linear_cat" | "linear_diff" | "rnn"')
-    assert lines[place + 1] == "search_spaces/palbert.py SPACE"
-    assert "backbone mini-albert search_spaces/palbert.py BACKBONE['mini']" in lines
+    assert run(*arguments, "--dry-run", "--out", str(tmp_path)).stdout == snapshot
 
 
 def test_explained_value_names_option_or_file(tmp_path, capsys):

@@ -51,50 +51,26 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
     return printed.err.strip()
 
 
-NO_NYSTROM = "a 'sharebert' model; nystrom is available for: albert, bert, electra"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (["--set", "attention=linear"], "--set attention is 'linear'; allowed: nystrom, softmax"),
-        (["--set", "attention=nystrom", "--backbone", "mini-sharebert"], f"'mini-sharebert' is {NO_NYSTROM}"),
-        (
-            ["--method", "sharebert", "--backbone", "mini-bert"],
-            "family sharebert; backbone 'mini-bert' is of family 'bert'",
-        ),
-        (
-            ["--set", "attention=nystrom", "--backbone", "mini-roberta"],
-            "'mini-roberta' is a 'roberta' model; ",
-        ),
-        (
-            ["--set", "attention=nystrom", "--set", "max_length=16"],
-            "num_landmarks is 32; allowed: at most 16 (max_length)",
-        ),
-        (
-            ["--attention", "nystrom"],
-            "--attention nystrom; here, --attention is --set attention=nystrom",
-        ),
-        (
-            ["--start-from", "sst2=cola", "--start-from", "cola=sst2"],
-            "arms start from each other: palbert/sst2, ",
-        ),
-        (["--start-from", "sst2=sst2"], "palbert/sst2, which starts from palbert/sst2"),
-        (
-            ["--start-from", "colla=sst2"],
-            "--start-from colla=sst2: no task named 'colla'",
-        ),
-        (["--start-from", "albert/cola=sst2"], "--start-from albert/cola=sst2: albert/cola is not studied"),
-        (["--start-from", "cola=nope"], "--start-from cola=nope: no task named 'nope'"),
-        (
-            ["--start-from", "CoLA=MNLI"],
-            "not part of this study; add --task mnli",
-        ),
+        "--set attention=linear",
+        "--set attention=nystrom --backbone mini-sharebert",
+        "--method sharebert --backbone mini-bert",
+        "--set attention=nystrom --backbone mini-roberta",
+        "--set attention=nystrom --set max_length=16",
+        "--attention nystrom",
+        "--start-from sst2=cola --start-from cola=sst2",
+        "--start-from sst2=sst2",
+        "--start-from colla=sst2",
+        "--start-from albert/cola=sst2",
+        "--start-from cola=nope",
+        "--start-from CoLA=MNLI",
     ],
 )
-def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, message):
-    assert message in refused(capsys, tmp_path, *arguments)
+def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, snapshot):
+    assert refused(capsys, tmp_path, *arguments.split()) == snapshot
 
 
 def test_sizes_whose_slices_do_not_fit_are_refused(capsys, tmp_path):

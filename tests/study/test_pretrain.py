@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,87 +50,82 @@ def refused(capsys, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (["xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, alectra-rtd:bert-generator, "),
-        (["mlm:bert"], "no objective named 'mlm:bert'; available: "),
-        (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder"),
-        (["mlm", "--corpus", "mini", "--corpus", "mini"], "corpus 'mini' is given twice; allowed: once"),
-        (["mlm", "--corpus", "a + b"], "/a + b' contains ' + '; "),
-        (["mlm", "--max-minutes", "0"], "--max-minutes is 0; allowed: a number > 0"),
-        (["mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
-        (["mlm", "--corpus", "hub:owner/name"], "corpus 'hub:owner/name' "),
-        (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder"),
-        (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; its fields are "),
-        (["alectra-rtd", "--set", "generator_type=bert"], "did you mean generator_family?"),
-        (["mlm", "--set", "depth"], "--set is 'depth'; allowed: FIELD=VALUE"),
-        (["mlm", "--set", "steps=1", "--set", "steps=2"], "--set steps is given twice; allowed: once"),
-        (
-            ["mlm", "--set", "steps=50"],
-            "(warmup_steps 100 of 2,000 steps); add --set warmup_steps=2, ",
-        ),
-        (
-            ["mlm", "--set", "steps=50", "--set", "warmup_steps=60"],
-            "mlm: warmup_steps is 60; allowed: fewer than steps (50)",
-        ),
-        (["mlm", "--set", "steps=0"], "mlm: steps is 0; allowed: a whole number >= 1"),
-        (["mlm", "--set", "steps=1.5"], "mlm: steps is 1.5; allowed: a whole number"),
-        (["mlm", "--set", "steps=many"], "mlm: steps is 'many'; allowed: a whole number"),
-        (["mlm", "--set", "steps=1e"], "mlm: steps is '1e'; allowed: a whole number"),
-        (["mlm", "--set", "steps=1e999"], "mlm: steps is '1e999'; allowed: a whole number"),
-        (["mlm", "--set", "mask_probability=1e0"], "_probability is 1; allowed: a number > 0 and < 1"),
-        (["mlm", "--set", "mask_probability=nan"], "_probability is 'nan'; allowed: a number"),
-        (["mlm", "--set", "masking=word"], "masking is 'word'; allowed: bernoulli, n_gram"),
-        (["mlm", "--set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
-        (["albert-mlm", "--set", "packing=full"], "packing is 'full', but albert-mlm needs sentence_pairs"),
-        (["mlm", "--set", "attention=linear"], "attention is 'linear'; allowed: nystrom, softmax"),
-        (["mlm", "--attention", "nystrom"], "; here, --attention is --set attention=nystrom; see --help"),
-        (
-            ["mlm", "--set", "attention=nystrom", "--backbone", "mini-sharebert"],
-            "nystrom is available for: albert, bert, electra",
-        ),
-        (["electra-rtd", "--backbone", "mini-albert"], "family 'albert'; available: bert, electra"),
-        (["mlm", "--backbone", "mini-albrt"], "OWNER/NAME; did you mean mini-albert?"),
-        (["mlm", "--backbone", "owner/name"], "backbone 'owner/name' "),
-        (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; "),
-        (["mlm", "--processes", "0"], "--processes is 0; allowed: a whole number >= 1"),
-        (["mlm", "--processes", "3"], "3 processes cannot share 32 examples"),
-        (["mlm", "--processes", "32"], "--processes is 32; allowed: at most "),
-        (["mlm", "--seed", "-1"], "--seed is -1; allowed: a whole number >= 0"),
-        (["mlm", "--tracking-uri", "folder"], "--tracking-uri is folder; allowed: "),
+        "xlnet",
+        "mlm:bert",
+        "mlm --corpus /nowhere",
+        "mlm --corpus mini --corpus mini",
+        "mlm --corpus 'a + b'",
+        "mlm --max-minutes 0",
+        "mlm --corpus hub:",
+        "mlm --corpus hub:owner/name",
+        "mlm --corpus wikipedia",
+        "mlm --set depth=3",
+        "alectra-rtd --set generator_type=bert",
+        "mlm --set depth",
+        "mlm --set steps=1 --set steps=2",
+        "mlm --set steps=50",
+        "mlm --set steps=50 --set warmup_steps=60",
+        "mlm --set steps=0",
+        "mlm --set steps=1.5",
+        "mlm --set steps=many",
+        "mlm --set steps=1e",
+        "mlm --set steps=1e999",
+        "mlm --set mask_probability=1e0",
+        "mlm --set mask_probability=nan",
+        "mlm --set masking=word",
+        "mlm --set gradient_accumulation=5",
+        "albert-mlm --set packing=full",
+        "mlm --set attention=linear",
+        "mlm --attention nystrom",
+        "mlm --set attention=nystrom --backbone mini-sharebert",
+        "electra-rtd --backbone mini-albert",
+        "mlm --backbone mini-albrt",
+        "mlm --backbone owner/name",
+        "mlm --backbone albert-base",
+        "mlm --processes 0",
+        "mlm --processes 3",
+        "mlm --seed -1",
+        "mlm --tracking-uri folder",
     ],
 )
-def test_bad_usage_is_one_line_and_makes_nothing(arguments, message, capsys, tmp_path, monkeypatch):
+def test_bad_usage_is_one_line_and_makes_nothing(arguments, capsys, tmp_path, monkeypatch, snapshot):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    to = tmp_path / "to"
+    monkeypatch.chdir(tmp_path)
     corpus = [] if "--corpus" in arguments else ["--corpus", "mini"]
-    assert message in refused(capsys, *arguments, *corpus, "--to", str(to))
-    assert not to.exists()
+    line = refused(capsys, *shlex.split(arguments), *corpus, "--to", "to")
+    assert line.replace(str(tmp_path), "HERE") == snapshot
+    assert not (tmp_path / "to").exists()
 
 
-def test_bad_corpus_is_one_line(capsys, tmp_path):
-    for documents, message in (
-        ([["one"], ["two"]], "2 of 2 documents have only one sentence, "),
-        ([["one", "two"]], "has 1 document(s); allowed: at least 2 "),
-    ):
-        corpus = write_corpus(tmp_path / "text", documents)
-        line = refused(capsys, "albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL)
-        assert line.startswith("study.pretrain: corpus ") and message in line
+def test_more_processes_than_processors_are_refused(capsys, tmp_path):
+    assert "--processes is 32; allowed: at most " in refused(
+        capsys, "mlm", "--corpus", "mini", "--processes", "32", "--to", str(tmp_path / "to")
+    )
+
+
+@pytest.mark.parametrize("documents", [[["one"], ["two"]], [["one", "two"]]], ids=["one_sentence", "one_document"])
+def test_bad_corpus_is_one_line(capsys, tmp_path, documents, snapshot):
+    corpus = write_corpus(tmp_path / "text", documents)
+    line = refused(capsys, "albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL)
+    assert line.replace(corpus, "TEXT") == snapshot
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        (b"", "has 0 document(s); allowed: at least 2 "),
-        (b"one\ntwo\n\ncaf\xe9\n", "text.txt, line 4: byte 0xe9 "),
-        (None, "has no .txt file; allowed: "),
+        b"",
+        b"one\ntwo\n\ncaf\xe9\n",
+        None,
     ],
 )
-def test_corpus_that_cannot_be_read_is_one_line(text, message, capsys, tmp_path):
+def test_corpus_that_cannot_be_read_is_one_line(text, capsys, tmp_path, snapshot):
     (tmp_path / "text").mkdir()
     if text is not None:
         (tmp_path / "text" / "text.txt").write_bytes(text)
-    assert message in refused(capsys, "mlm", "--corpus", str(tmp_path / "text"), "--to", str(tmp_path / "to"), *SMALL)
+    line = refused(capsys, "mlm", "--corpus", str(tmp_path / "text"), "--to", str(tmp_path / "to"), *SMALL)
+    assert line.replace(str(tmp_path), "HERE") == snapshot
 
 
 def test_hub_names_stay_at_the_commit_that_the_folder_began_with(tmp_path, monkeypatch):
@@ -157,7 +153,7 @@ def test_each_of_two_corpora_stays_at_its_commit_and_is_checked(tmp_path, corpus
     assert file.made.corpus_fingerprint == f"{pinned} + {corpus_fingerprint(corpus)}"
     assert prepared("b", file) == (spec, file)
     write_corpus(Path(corpus), [["another"], ["text"]])
-    with pytest.raises(ValueError, match=r"--to .* other settings .corpus fingerprint is hub:owner"):
+    with pytest.raises(ValueError, match="corpus fingerprint is hub:owner"):
         prepared("b", file)
 
 
@@ -169,10 +165,10 @@ def test_two_corpora_stand_in_the_dry_run(tmp_path, corpus, capsys):
     assert f" corpus mini + {corpus} --corpus " in text and " limit 90 minutes --max-minutes" in text
 
 
-def test_folder_of_something_else_is_refused(capsys, tmp_path):
+def test_folder_of_something_else_is_refused(capsys, tmp_path, snapshot):
     (tmp_path / "thesis.tex").write_text("")
     line = refused(capsys, "mlm", "--corpus", "mini", "--to", str(tmp_path))
-    assert says(line, "contains thesis.tex, ", "allowed: a new or an empty folder")
+    assert line.replace(str(tmp_path), "TO") == snapshot
 
 
 def test_dry_run_names_the_origin_of_every_value(capsys, corpus, tmp_path):
@@ -213,7 +209,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus, capsys):
+def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus, capsys, snapshot):
     folder = tmp_path / "to"
     arguments = ("electra-rtd", "--corpus", corpus, "--to", str(folder), *SHORT, *SHAPE, "--backbone", "mini-electra")
     done = run(*arguments)
@@ -237,15 +233,14 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus, capsy
     }
     before = backbone_fingerprint(str(folder))
     assert pretrain.main([*arguments]) == 0
-    assert ": all 6 steps are done already" in capsys.readouterr().out
+    assert capsys.readouterr().out.replace(str(folder), "TO") == snapshot
     (folder / "pretraining.json").write_text(json.dumps(json.loads((folder / "pretraining.json").read_text())))
     assert backbone_fingerprint(str(folder)) == before  # times are no part of it
     from transformers import AutoModel, AutoTokenizer
 
     assert AutoModel.from_pretrained(folder) and AutoTokenizer.from_pretrained(folder)
     capsys.readouterr()  # transformers tells of the heads that it leaves out
-    other = refused(capsys, *arguments, "--seed", "7")
-    assert "other settings (seed is 42, not 7);" in other
+    assert refused(capsys, *arguments, "--seed", "7").replace(str(folder), "TO") == snapshot
 
 
 @pytest.mark.parametrize(
@@ -391,7 +386,7 @@ def test_full_disk_is_one_line_and_the_same_command_continues(tmp_path, corpus, 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert " cannot be written: " in last and last.endswith("; run the same command to continue")
+    assert says(last, " cannot be written: ", "run the same command")
     assert not list(folder.glob(".*"))
     assert pretrain.main(arguments) == 0
 
@@ -492,7 +487,7 @@ def test_lost_process_of_several_is_one_line_and_all_end(tmp_path, corpus):
     finally:
         kill_all(process)
     assert process.returncode == 1
-    assert says(errors, "process 1 was killed", "; run the same command to continue")
+    assert says(errors, "process 1 was killed", "run the same command")
     assert not any(map(is_alive, members))
 
 

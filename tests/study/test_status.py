@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from helpers.journals import ANY_PLAN, failure_of
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.messages import says
+from helpers.messages import says, shown
 from helpers.mlflow_stores import planned
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ from study.facts.study_facts import read_facts
 from study.launching.planned_study import plan_file
 from study.plans import profiles
 from study.plans.resolution import resolve
-from study.terminal.text import clock, python
+from study.terminal.text import clock
 
 
 def study_folder(folder: Path, *, events: int | None = None) -> Path:
@@ -95,13 +95,6 @@ def test_help_gives_the_exit_status_of_an_unfinished_study(tmp_path, monkeypatch
     assert status.main([str(study_folder(tmp_path / "study", events=8))]) == status.main([str(tmp_path)]) == 1
 
 
-def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
-    assert status.main([str(study_folder(tmp_path, events=8))]) == 1
-    printed = capsys.readouterr().out
-    assert "missing: albert/rte: 0 of 3 search trials" in printed
-    assert printed.splitlines()[-1].startswith(f"continue: {python()} ")
-
-
 def test_a_finished_study_with_failures_names_tracebacks_and_no_continuation(tmp_path, capsys):
     folder = study_folder(tmp_path)
     progress = read_progress(folder)
@@ -120,16 +113,13 @@ def test_a_damaged_line_of_the_journal_comes_with_a_repair(tmp_path, capsys):
     assert says(capsys.readouterr().err, "; restore ", "a copy, or delete this line", "all lines after it")
 
 
-def test_begun_trials_run_or_are_saved(tmp_path, capsys, monkeypatch):
-    folder = str(study_folder(tmp_path, events=8))
-    assert status.main([folder]) == 1
-    printed = capsys.readouterr().out
-    assert "unfinished: albert/rte search 0, saved at epoch 1\n" in printed and "under way" not in printed
-    assert ", nothing saved yet\n" in printed
-    monkeypatch.setattr(status, "find_lock_holder", lambda folder: "somebody")
-    assert status.main([folder]) == 1
-    printed = capsys.readouterr().out
-    assert "under way: albert/rte search 0 at epoch 1\n" in printed and "unfinished: " not in printed
+@pytest.mark.parametrize("holder", [None, "somebody"])
+def test_what_is_missing_saved_and_under_way_is_named(tmp_path, capsys, monkeypatch, holder, snapshot):
+    folder = study_folder(tmp_path / "study", events=8)
+    monkeypatch.setattr(status, "find_lock_holder", lambda folder: holder)
+    assert status.main([str(folder)]) == 1
+    screen = re.sub(r"\d\d\.\d\b", "xx.x", shown(capsys.readouterr().out, tmp_path))  # a score of a simulated trial
+    assert re.sub(r"about \d:\d\d", "about m:ss", screen) == snapshot
 
 
 def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monkeypatch):
@@ -138,10 +128,10 @@ def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monke
     key = next(iter(progress.facts.under_way))
     write_steps(folder, [Steps(key=key, done=78, of=312, seconds=60.0)])
     killed = status.collect_status(progress, folder)
-    assert killed.under_way[0] == "albert/rte search 0, saved at epoch 1"
+    assert killed.under_way[0].endswith(", saved at epoch 1")
     monkeypatch.setattr(status, "find_lock_holder", lambda folder: "somebody")
     runs = status.collect_status(progress, folder)
-    assert runs.under_way[0] == "albert/rte search 0 at epoch 1, step 78/312"
+    assert runs.under_way[0].endswith(" at epoch 1, step 78/312")
     assert runs.remaining_seconds == pytest.approx(killed.remaining_seconds - 0.25)  # an epoch takes a second here
 
 
@@ -151,12 +141,11 @@ def test_steps_that_cannot_be_read_are_left_out(tmp_path, text):
     assert read_steps(tmp_path) == {}
 
 
-def test_missing_results_are_listed_in_json_and_on_screen(tmp_path, capsys):
-    folder = launched_study(tmp_path, mini_plan(methods=("albert",), tasks=("rte", "cola"), search_repeats=2))
+def test_missing_results_are_listed_in_json_and_on_screen(tmp_path, capsys, snapshot):
+    folder = launched_study(tmp_path / "study", mini_plan(methods=("albert",), tasks=("rte", "cola"), search_repeats=2))
     write_journal(folder, (folder / "events.jsonl").read_bytes().splitlines()[:1])
     status.main([str(folder)])
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("missing: ")]
-    assert lines == ["missing: albert on both tasks: not begun", "missing: albert@2 on both tasks: not begun"]
+    assert shown(capsys.readouterr().out, tmp_path) == snapshot
     status.main([str(folder), "--json"])
     cells = ["albert/rte", "albert/rte@2", "albert/cola", "albert/cola@2"]
     assert sorted(json.loads(capsys.readouterr().out)["missing"]) == sorted(f"{cell}: not begun" for cell in cells)
@@ -167,7 +156,7 @@ def test_a_dry_run_says_what_of_the_plan_is_done(tmp_path, capsys):
     arguments = ["--method", "albert", "--task", "rte,cola", "--samples", "3", "--seeds", "2", "--profile", "mini"]
     assert launch.main([*arguments, "--name", "study", "--out", str(tmp_path), "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    assert says(printed, "ended so far: 10 trials; unfinished: 0; ", ": 0:0")
+    assert says(printed, "ended so far: 10 trials", "unfinished: 0", ": 0:0")
 
 
 def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
@@ -175,7 +164,7 @@ def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
     journal = Journal(folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     status.main([str(folder)])
-    assert re.search(r"run by process \d+ on \S+ since \S+T\d\d:\d\d:\d\d\+00:00\n", capsys.readouterr().out)
+    assert re.search(r" process \d+ on \S+ since \S+T\d\d:\d\d:\d\d\+00:00\n", capsys.readouterr().out)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     journal.close()
 
@@ -241,9 +230,7 @@ def test_names_and_lines_are_never_broken_where_there_is_no_terminal(tmp_path, c
     assert len(lines := capsys.readouterr().out.splitlines()) == 2
     assert lines[1].startswith(f"{folder.name}  albert   rte, cola") and lines[1].endswith("2 cells missing")
     assert status.main([str(folder)]) == 1
-    assert re.match(
-        r"study a-name-that-is-wider-than-thirty-columns .*; 10 trials in total$", capsys.readouterr().out, re.M
-    )
+    assert says(capsys.readouterr().out.splitlines()[0], f"study {folder.name} ", "10 trials")
 
 
 def test_one_missing_cell_is_one_cell(tmp_path):
@@ -258,7 +245,7 @@ def test_a_folder_of_complete_studies_is_complete(tmp_path):
     assert status.main([str(tmp_path)]) == 0
 
 
-def test_every_failed_attempt_is_told_with_its_traceback(tmp_path, capsys):
+def test_every_failed_attempt_is_told_with_its_traceback(tmp_path, capsys, snapshot):
     journal = planned(tmp_path / "mine")
     journal.begin()
     journal.start("a" * 16, trial=3)
@@ -266,17 +253,13 @@ def test_every_failed_attempt_is_told_with_its_traceback(tmp_path, capsys):
     failure = replace(failure_of("method", error="KeyError: 'threshold'"), traceback="Traceback:\n  in build\n")
     journal.append(TrialEnded(time=journal.now(), key="a" * 16, status="failed", failure=failure))
     status.main([str(tmp_path / "mine"), "--failures"])
-    told = capsys.readouterr().out
-    assert "palbert/rte search 3, attempt 1, tried again: [Errno 28] No space left on device\n" in told
-    assert "palbert/rte search 3, attempt 2, failed: KeyError: 'threshold'\n" in told
-    assert "on host-of-node-a (node node-a)" in told and f"key {'a' * 16}" in told and '"batch_size": 32' in told
-    assert "  Traceback:\n    in build\n" in told and told.endswith("2 failed attempts\n")
+    assert capsys.readouterr().out == snapshot
     status.main([str(tmp_path / "mine"), "--failures", "--json"])
     first, last = json.loads(capsys.readouterr().out)["failures"]
     assert (first["attempt"], last["attempt"], last["became"]) == (1, 2, "failed")
     assert last["failure"]["traceback"] == failure.traceback and first["failure"]["traceback"] is None
     status.main([str(tmp_path / "mine")])
-    assert f"tracebacks: {python()} -m study.status {tmp_path}/mine --failures" in capsys.readouterr().out
+    assert shown(capsys.readouterr().out, tmp_path) == snapshot
 
 
 def test_a_smoke_step_that_failed_is_told_until_the_next_launch(tmp_path, capsys):
@@ -293,7 +276,7 @@ def test_a_smoke_step_that_failed_is_told_until_the_next_launch(tmp_path, capsys
     assert "smoke step" not in capsys.readouterr().out
 
 
-def test_failures_of_an_arm_with_one_error_are_told_once(tmp_path, capsys):
+def test_failures_of_an_arm_with_one_error_are_told_once(tmp_path, capsys, snapshot):
     journal = planned(tmp_path / "mine")
     journal.begin()
     for trial, error in enumerate(["KeyError: 2", "KeyError: 2", "KeyError: 3", "KeyError: 2"]):
@@ -302,9 +285,4 @@ def test_failures_of_an_arm_with_one_error_are_told_once(tmp_path, capsys):
         failure = replace(failure_of("method", error=error), traceback="Traceback:\n  in build\n")
         journal.append(TrialEnded(time=journal.now(), key=key, status="failed", failure=failure))
     status.main([str(tmp_path / "mine"), "--failures"])
-    told = capsys.readouterr().out
-    assert told.count("Traceback:") == 2 and told.endswith("4 failed attempts\n")
-    first, second = told.split("\n\n")[:2]
-    assert first.splitlines()[0].endswith("search 0, attempt 1, failed: KeyError: 2")
-    assert first.splitlines()[1] == "  and 2 more with this error: search 1, 3"
-    assert "search 2, attempt 1, failed: KeyError: 3" in second and "more with this error" not in second
+    assert capsys.readouterr().out == snapshot

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.glue_folders import write_glue
+from helpers.messages import shown
 from helpers.trials import expected_of, next_message, spec_of
 from msgspec.structs import replace
 
@@ -88,10 +89,10 @@ The actor died because its node has died. Node Id: 4f00ba
 The actor never ran - it was cancelled before it started running."""
 
 
-def test_a_node_that_is_lost_is_nobodys_fault_and_named():
+def test_a_node_that_is_lost_is_nobodys_fault_and_named(snapshot):
     failure = lost_process(NODE_DIED, is_preempted=False, node=None, lost_nodes={"4f00ba": "host-b"})
     assert (failure.cause, failure.node, failure.host) == ("preemption", "4f00ba", "host-b")
-    assert failure.error.startswith("its node is lost: the actor's node was terminated unexpectedly: health")
+    assert failure.error == snapshot
 
 
 def test_process_lost_with_its_node_is_nobodys_fault():
@@ -126,8 +127,8 @@ def test_absent_data_are_machine_fault_and_trial_resumes(tmp_path):
             {"config.json": '{"model_type": "bert", "num_hidden_layers": "many"}'},
             "^backbone '.*': config.json has num_",
         ),
-        ({"config.json": '{"model_type": "bert", "vocab_size": 5}'}, "^the tokenizer has 7 tokens; backbone .* 5 emb"),
-        ({"config.json": '{"model_type": "gpt2"}'}, "^backbone '.*' is a 'gpt2' model; available: "),
+        ({"config.json": '{"model_type": "bert", "vocab_size": 5}'}, "^the tokenizer has 7 tokens; .* 5 emb"),
+        ({"config.json": '{"model_type": "gpt2"}'}, "^backbone '.*' is a 'gpt2' model; "),
     ],
 )
 def test_unusable_backbone_or_tokenizer_is_a_user_error(changes, error, tmp_path):
@@ -219,10 +220,10 @@ def scores(news: Message) -> tuple:
     return row.epoch, row.selection_score, row.train_loss, row.mean_layers
 
 
-def test_the_state_of_another_trial_is_not_gone_on_with(tmp_path):
+def test_the_state_of_another_trial_is_not_gone_on_with(tmp_path, snapshot):
     news_of(assigned(tmp_path, seed=1))
     (news,) = news_of(assigned(tmp_path, seed=2))
-    assert "its seed is 1, but should be 2" in news.restarted and news.report.row.epoch == 1
+    assert shown(news.restarted, tmp_path) == snapshot and news.report.row.epoch == 1
 
 
 def test_a_full_disk_under_the_state_is_the_machines_fault(tmp_path, monkeypatch):
@@ -238,13 +239,12 @@ def test_a_full_disk_under_the_state_is_the_machines_fault(tmp_path, monkeypatch
 
 def test_an_exception_in_a_methods_code_is_its_own(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
-        raise IndexError("index 7 is out of bounds")
+        raise IndexError("index 7")
 
     monkeypatch.setattr(TrainingRun, "epoch_in_steps", broken)
     (news,) = news_of(assigned(tmp_path))
-    assert news.failure.cause == "method" and news.failure.error.startswith(
-        "IndexError: index 7 is out of bounds (drivers/test_causes.py, line "
-    )
+    assert news.failure.cause == "method"
+    assert news.failure.error.startswith("IndexError: index 7 (drivers/test_causes.py, line ")
 
 
 def test_exception_place_is_deepest_line_of_own_file(tmp_path, monkeypatch):

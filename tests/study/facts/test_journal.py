@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from helpers.edited_studies import read_event_lines
 from helpers.journals import MadeJournal, failure_of, report_of, reported, row_of
-from helpers.messages import says
+from helpers.messages import says, shown
 from msgspec.structs import replace
 
 from study.facts import lock
@@ -102,26 +102,27 @@ def test_broken_line_in_the_middle_names_file_and_line(tmp_path):
     Journal(tmp_path).close()  # and the lock was let go
 
 
-def test_an_event_that_could_not_be_read_again_is_not_written(tmp_path):
+def test_an_event_that_could_not_be_read_again_is_not_written(tmp_path, snapshot):
     journal = Journal(tmp_path)
-    with pytest.raises(ValueError, match=r"a new line: max_gpu_hours is -1; allowed: "):
+    with pytest.raises(ValueError) as refusal:
         journal.append(counted(journal, -1))
+    assert shown(str(refusal.value), tmp_path) == snapshot
     assert (tmp_path / "events.jsonl").read_bytes() == b""
     journal.close()
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "message"),
+    ("before", "after"),
     [
-        ('"phase":"search"', '"phase":"rest"', "phase is 'rest'; allowed: confirm, search"),
-        ('"phase":"search",', "", "the field phase is missing"),
-        ('"event":"trial_started"', '"event":"trial_stared"', "event is 'trial_stared'; allowed: launch_began, .*"),
-        ('"seed":42', '"seed":"x"', "seed is 'x'; allowed: a whole number"),
-        ('"seed":42', '"seed":42,"colour":1', "no field named colour"),
-        ('"key":"k"', '"key":"other"', None),
+        ('"phase":"search"', '"phase":"rest"'),
+        ('"phase":"search",', ""),
+        ('"event":"trial_started"', '"event":"trial_stared"'),
+        ('"seed":42', '"seed":"x"'),
+        ('"seed":42', '"seed":42,"colour":1'),
+        ('"key":"k"', '"key":"other"'),
     ],
 )
-def test_a_changed_line_is_named_with_its_field(tmp_path, before, after, message):
+def test_a_changed_line_is_named_with_its_field(tmp_path, before, after, snapshot):
     made = MadeJournal(tmp_path)
     made.begin()
     made.start("k")
@@ -129,9 +130,9 @@ def test_a_changed_line_is_named_with_its_field(tmp_path, before, after, message
     text = (tmp_path / "events.jsonl").read_text()
     assert before in text
     (tmp_path / "events.jsonl").write_text(text.replace(before, after, 1))
-    expected = f"events.jsonl:2: {message}" if message else "events.jsonl:3: trial 'k' .*never started"
-    with pytest.raises(ValueError, match=f"{expected}($|; restore )"):
+    with pytest.raises(ValueError) as refusal:
         Journal(tmp_path)
+    assert shown(str(refusal.value), tmp_path) == snapshot
 
 
 def test_a_second_launch_is_told_who_holds_the_study(tmp_path):
@@ -222,7 +223,7 @@ def test_file_system_without_locks_is_named(mounts, where, tmp_path, monkeypatch
     (tmp_path / "mounts").write_text(mounts.format(tmp_path))
     monkeypatch.setattr(lock, "_MOUNTS", tmp_path / "mounts")
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with pytest.raises(ValueError, match=rf"is on {where}\S*, .*\(Function not implemented\); choose "):
+    with pytest.raises(ValueError, match=rf"is on {where}\S*, .*\(Function not implemented\)"):
         Journal(tmp_path)
 
 
@@ -352,13 +353,14 @@ def test_journal_copy_and_lease_follow_the_umask(tmp_path, mask):
     assert set(modes.values()) == {0o666 & ~mask}, modes
 
 
-def test_nothing_is_added_to_lines_of_another_process(tmp_path):
+def test_nothing_is_added_to_lines_of_another_process(tmp_path, snapshot):
     journal = Journal(tmp_path)
     journal.append(counted(journal, 1))
     with (tmp_path / "events.jsonl").open("ab") as other:
         other.write(msgspec.json.encode(counted(journal, 2)) + b"\n")
-    with pytest.raises(ValueError, match=r"events.jsonl: another process .*; this process stops writing"):
+    with pytest.raises(ValueError) as refusal:
         journal.append(counted(journal, 3))
+    assert shown(str(refusal.value), tmp_path) == snapshot
     journal.close()
     assert numbers(tmp_path) == [1, 2]
 
@@ -484,8 +486,9 @@ def test_trailing_blank_lines_are_removed_by_next_launch(tmp_path, end):
     assert numbers(tmp_path) == [1, 2, 3]
 
 
-def test_blank_line_in_the_middle_is_refused_by_file_and_line(tmp_path):
+def test_blank_line_in_the_middle_is_refused_by_file_and_line(tmp_path, snapshot):
     whole = written(tmp_path, 1, 2)
     (tmp_path / "events.jsonl").write_bytes(whole.replace(b"\n", b"\n\n", 1))
-    with pytest.raises(ValueError, match=r"events.jsonl:2: the line is blank, .*; restore"):
+    with pytest.raises(ValueError) as refusal:
         read_events(tmp_path)
+    assert shown(str(refusal.value), tmp_path) == snapshot

@@ -155,48 +155,43 @@ def test_patience_of_palbert_and_of_pabee_are_told_apart(command):
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments", "suggestion"),
+    ("command", "arguments"),
     [
-        ("launch", "--fp16", "; docs/coming_from.md translates options and values of other programs"),
-        ("launch", "--methdo palbert", "; did you mean --method?"),
-        ("predict", "runs/x input.tsv --fp16", ""),
-        ("predict", "runs/x input.tsv --learning_rate 3", ""),  # its --set takes exit settings alone
+        ("launch", "--fp16"),
+        ("launch", "--methdo palbert"),
+        ("predict", "runs/x input.tsv --fp16"),
+        ("predict", "runs/x input.tsv --learning_rate 3"),
     ],
 )
-def test_page_for_other_programs_is_named_where_it_can_help(command, arguments, suggestion):
+def test_page_for_other_programs_is_named_where_it_can_help(command, arguments, snapshot):
     module = importlib.import_module(f"study.{command}")
-    with pytest.raises(ValueError, match=rf"unrecognized arguments: [^;]+{re.escape(suggestion)}; see --help"):
+    with pytest.raises(ValueError) as raised:
         module.main.parser().options(arguments.split())
+    assert str(raised.value) == snapshot
 
 
-def test_the_hint_for_a_sampled_exit_works_as_typed(capsys):
+def test_the_hint_for_a_sampled_exit_works_as_typed(capsys, snapshot):
     options = re.findall(r"(--method \S+)(?=,)|((?: ?--set \S+){3})", SAMPLED)
     for words in ("--method pondernet", f"--method palbert {options[1][1].strip()}"):
         assert words.removeprefix("--method palbert ") in SAMPLED
         assert study.launch.main([*words.split(), "--profile", "mini", "--task", "rte", "--dry-run"]) == 0
     assert study.launch.main(["--profile", "mini", "--task", "rte", "--set", "exit_criteria=sample"]) == 2
-    assert capsys.readouterr().err.strip().endswith(f"; did you mean exit? For exit_criteria=sample, use {SAMPLED}")
+    refusal = capsys.readouterr().err.strip()
+    assert refusal.endswith(SAMPLED) and refusal == snapshot
 
 
 def test_help_names_the_page_that_counts_lambda_layers():
-    said = "docs/coming_from.md translates the options of the papers' repositories"
-    assert said in " ".join(study.launch.main.parser().format_help().split())
-    assert "their 1 is a bare output layer, which is 0 here" in (ROOT / "docs" / "coming_from.md").read_text()
+    assert "docs/coming_from.md" in study.launch.main.parser().epilog
+    assert "bare output layer, which is 0 here" in (ROOT / "docs" / "coming_from.md").read_text()
 
 
-def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    said = " ".join(study.launch.main.parser().format_help().split())
-    assert "default by profile: mini = palbert; small = albert, pabee, pondernet, palbert; paper = palbert" in said
-    assert "default by profile: mini = sst2, cola; small = cola, sst2; paper = sst2, rte, qnli, " in said
-
-
-def test_launch_help_is_one_line_per_option(monkeypatch):
+def test_launch_help_is_one_line_per_option(monkeypatch, snapshot):
     monkeypatch.setenv("COLUMNS", "80")
     long = {"--continue", "--method", "--task", "--include", "--data", "--backbone", "--sampler", "--select-by"}
     long |= {"--early-stopping", "--set", "--storage", "--start-from", "--name"}
     parser = study.launch.main.parser()
     lines = {action.option_strings[-1]: parser._get_formatter()._expand_help(action) for action in parser._actions[1:]}
+    assert (parser.description, lines, parser.epilog) == snapshot
     assert {flag for flag, text in lines.items() if len(text) > 54} <= long
 
 
@@ -235,7 +230,7 @@ def test_no_command_drops_the_first_of_two_values(command):
         if action.option_strings and action.nargs is None:
             flag, values = action.option_strings[-1], ("1", "2")
             if not isinstance(action, argparse._AppendAction):
-                with pytest.raises(ValueError, match="is given twice, as 1 and as 2; allowed: once"):
+                with pytest.raises(ValueError, match="given twice, as 1 and as 2;"):
                     parser.options([f"{flag}={value}" for value in values])
 
 
@@ -245,18 +240,18 @@ def test_help_lists_the_menu_of_a_literal():
 
 
 @pytest.mark.parametrize(
-    ("words", "fault"),
+    "words",
     [
-        (["runs", "--seeds", "0"], "--seeds is 0; allowed: a whole number >= 1"),
-        (["runs", "--seeds", "x"], "--seeds is 'x'; allowed: a whole number"),
-        (["runs", "--split", "train"], "--split is 'train'; allowed: dev, test"),
-        (["runs", "--sed", "1"], "unrecognized arguments: --sed 1; did you mean --seeds?; see --help"),
-        ([], "the following arguments are required: FOLDER; see --help"),
-        (["runs", "--seeds", "1", "--seeds", "2"], "--seeds is given twice, as 1 and as 2; allowed: once"),
-        (["runs", "--split=dev", "--split", "test"], "--split is given twice, as dev and as test; allowed: once"),
+        "runs --seeds 0",
+        "runs --seeds x",
+        "runs --split train",
+        "runs --sed 1",
+        "",
+        "runs --seeds 1 --seeds 2",
+        "runs --split=dev --split test",
     ],
 )
-def test_wrong_option_is_answered_with_what_is_allowed(words, fault):
+def test_wrong_option_is_answered_with_what_is_allowed(words, snapshot):
     with pytest.raises(ValueError) as raised:
-        Parser(Chosen, "study.choose", "").options(words)
-    assert str(raised.value) == fault
+        Parser(Chosen, "study.choose", "").options(words.split())
+    assert str(raised.value) == snapshot
