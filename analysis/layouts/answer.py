@@ -151,6 +151,8 @@ def _format_kept(kept: Kept | None) -> Entry:
 def _explain_summary(evidence: Evidence, lines: list[Line]) -> Iterator[str]:
     """Explain the columns of the summary."""
     shown = {name for line in lines for name in line.entries}
+    if "mean_layers" in shown:
+        yield "Layers: mean over dev texts and seeds."
     if "difference" in shown:
         over = " (over all searches)" * bool(evidence.comparisons_of_methods)
         difference = explain_difference(_list_tests(evidence), over)

@@ -111,8 +111,8 @@ def _explain_exits(evidence: Evidence, lines: Sequence[Line]) -> Iterator[str]:
             f'"{WITHIN.capitalize()}" has the fewest mean layers, with the difference, '
             f"{explain_saving(evidence, others=' / any exit rule')}."
         )
-    if "megaflops" in shown:
-        yield '"MFLOPs" is a mean over dev texts without padding.'
+    names = '"Layers" and "MFLOPs" (without padding)' if "megaflops" in shown else '"Layers"'
+    yield f"{names} are medians over seeds of means over dev texts."
     if "difference" in shown:
         yield f'"Difference" from {baseline} is {explain_difference(evidence.differences.values())}.'
 

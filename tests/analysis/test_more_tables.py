@@ -115,8 +115,9 @@ def test_exits_have_layers_and_difference_beside_the_baseline(tmp_path):
         records += [
             record(method, "rte", 0.7, seed=42 + i, mean_layers=ran, text_flops=texts) for i, ran in enumerate(own)
         ]
-    entries = line(tables_of(write_study(tmp_path, records))["exits"], "palbert/rte")
-    assert entries["mean_layers"].text == "1.00 of 12"
+    table = tables_of(write_study(tmp_path, records))["exits"]
+    entries = line(table, "palbert/rte")
+    assert entries["mean_layers"].text == "1.00 of 12" and "medians over seeds" in table.caption
     assert entries["mean_layers"].numbers == {"": "1.00", "_low": "1.00", "_high": "5.33", "_of": "12"}
     assert entries["megaflops"].text == "–"  # no predictions are stored
 
