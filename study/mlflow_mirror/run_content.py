@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from study.decisions.progress import ArmProgress, compute_progress
 from study.facts.code_history import FirstCode
@@ -49,9 +49,8 @@ _METRIC_SIGN = re.compile(r"[^\w -]")  # in a name of a user's, which MLflow may
 NUMBERS = ("score", "selection_score", "mean_layers", "gpu_seconds", "wall_seconds")  # fields of a record
 
 
-@dataclass(frozen=True)
-class Point:
-    """One logged value of a metric."""
+class Point(NamedTuple):
+    """One logged value of a metric. As tuples, two points with `math.nan` are equal in every version of Python."""
 
     name: str
     value: float
