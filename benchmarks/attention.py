@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.counts import count
+from study.terminal.text import counted
 from trainables.encoders.nystrom import nystrom_attention
 from trainables.runs.flops import count_flops
 
@@ -119,7 +120,7 @@ def print_table(rows: list[dict[str, Any]], crossing: int | None, facts: dict[st
     shape = f"batch {facts['batch_size']}, {facts['heads']} heads of {facts['head_size']}"
     nystrom = f"{facts['landmarks']} landmarks, convolution over {facts['kernel_size']} tokens"
     print(f"forward and backward, {shape}; {nystrom}")
-    print(f"{facts['device']}, {facts['threads']} thread(s), median of {facts['rounds']} rounds")
+    print(f"{facts['device']}, {counted(facts['threads'], 'thread')}, median of {facts['rounds']} rounds")
     print("            milliseconds                   GFLOPs")
     print("tokens   softmax   nystrom   ratio   softmax  nystrom  ratio")
     for row in rows:

@@ -32,6 +32,7 @@ from benchmarks import exit_costs
 from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
+from study.terminal.text import counted
 from trainables import palbert
 from trainables.configuration import Pooling
 from trainables.data.examples import Examples
@@ -179,7 +180,8 @@ def missed_in_words(row: dict[str, Any]) -> str:
 
 def print_table(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
     print(f"{facts['layers']} layers of width {facts['hidden_size']}, {facts['examples']} examples, batch ", end="")
-    print(f"{facts['batch_size']}, {facts['device']}, {facts['threads']} thread(s), median of {facts['rounds']} rounds")
+    threads = counted(facts["threads"], "thread")
+    print(f"{facts['batch_size']}, {facts['device']}, {threads}, median of {facts['rounds']} rounds")
     print("                             examples per second              speed-up of compacting")
     print("   q  layers  ratio     full  compacting  one by one     against full  share  against one by one")
     for row in rows:

@@ -30,6 +30,7 @@ from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import device, minilm_folder
 from benchmarks.training_speed import BATCH_SIZES, rows_of
+from study.terminal.text import counted
 from trainables.configuration import Precision
 from trainables.models.devices import device_name, has_tensorfloat32
 from trainables.runs.evaluation import run_to_end
@@ -155,7 +156,7 @@ def deviation(values: list[float]) -> float | None:
 def print_facts(facts: dict[str, Any]) -> None:
     sizes = f"{facts['examples'] or 'all'} examples, {facts['dev'] or 'all'} of dev"
     print(f"\nMiniLM on {facts['task']}, {sizes}, {facts['epochs']} epochs, batch {facts['batch_size']}, ", end="")
-    print(f"learning rate {facts['learning_rate']:g}; {facts['device']}, {facts['threads']} thread(s)")
+    print(f"learning rate {facts['learning_rate']:g}; {facts['device']}, {counted(facts['threads'], 'thread')}")
 
 
 def print_summary(summary: dict[str, Any]) -> None:

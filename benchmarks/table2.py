@@ -36,6 +36,7 @@ from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import PADDED, device, minilm_folder
 from study.facts.study_facts import read_facts
+from study.terminal.text import counted
 from trainables.configuration import Precision, TrainingConfig
 from trainables.data.examples import Examples, encode
 from trainables.data.glue import load_split
@@ -294,7 +295,7 @@ def print_lines(
     lines: dict[str, list[dict[str, Any]]],
     hours: dict[str, float],
 ) -> None:
-    print(f"hours of this device: {facts['device']}, {facts['threads']} thread(s), {facts['backbone']}")
+    print(f"hours of this device: {facts['device']}, {counted(facts['threads'], 'thread')}, {facts['backbone']}")
     print("tokens per example:", ", ".join(f"{task} {mean:.1f} ({how})" for task, (mean, how) in tokens.items()))
     for way, of_way in lines.items():
         print(f"\n{way}: epochs x (train / rate + dev / rate) of both phases / gain = hours")

@@ -45,6 +45,7 @@ from benchmarks.counts import count
 from benchmarks.random_backbones import write_albert_base
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, minilm_folder
+from study.terminal.text import counted
 from trainables.configuration import Precision
 from trainables.configuration.schema import Value
 from trainables.data.glue import vocabulary_texts
@@ -294,9 +295,8 @@ def has_task(glue: Path, task: str) -> bool:
 
 
 def print_rates(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
-    print(
-        f"\ntraining {facts['backbone']}, {facts['device']}, {facts['threads']} thread(s), ours in {facts['precision']}"
-    )
+    threads = counted(facts["threads"], "thread")
+    print(f"\ntraining {facts['backbone']}, {facts['device']}, {threads}, ours in {facts['precision']}")
     print("                                  tokens per      examples per second    time against ours")
     print("task   batch  dropout             example    by clock  by CPU time    by clock  by CPU")
     for row in rows:

@@ -115,7 +115,7 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
         remedy = f"to repair it, if the model is kept: python -m study.rebuild {study.folder}"
         raise ValueError(f"{path}: the file is damaged, or has no predictions; {remedy}") from None
     if missing := [name for name in (*_PER_EXAMPLE, "layer_logits", *_SWEEP) if name not in arrays]:
-        raise ValueError(f"{path} lacks the array(s) {', '.join(missing)}")
+        raise ValueError(f"{path} has no {', '.join(missing)}")
     task = TASKS[record.task]
     if wrong := _wrong_shapes(task.num_labels, arrays):
         raise ValueError(f"{path}: {wrong}")

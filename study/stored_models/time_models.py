@@ -120,7 +120,7 @@ def _measure(stored: dict[str, list[Record]], options: Options) -> TimesMeasured
                     )
                 except TooLittleTime as error:
                     needed = (error.seconds * len(stored) + time.monotonic() - began) / 60 + 0.5
-                    fault = f"--minutes {minutes:g} is too short for {counted(len(contestants), 'model')} on {task}"
+                    fault = f"{minutes:.2g} minutes are too few for {counted(len(contestants), 'model')} on {task}"
                     raise ValueError(f"{fault}; allowed: at least --minutes {needed:.0f}") from None
         models += timed
         layers += parts

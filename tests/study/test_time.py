@@ -91,7 +91,7 @@ def test_models_that_are_there_are_timed_without_the_missing_ones(timed, capfd):
 
 def test_too_few_minutes_are_refused(timed):
     stored, _ = time_models._find_models(timed)
-    with pytest.raises(ValueError, match=r"^--minutes 0.001 .* 4 models on rte; .*at least --minutes \d$"):
+    with pytest.raises(ValueError, match=r"^0.001 minutes .* 4 models on rte; .*at least --minutes \d$"):
         time_models._measure(stored, Options(study=str(timed), minutes=0.001))
 
 

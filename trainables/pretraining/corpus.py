@@ -70,14 +70,15 @@ def check_corpus(corpus: str, packing: str) -> str:
     num_documents = sum(_count_documents(file) for part in folders for file in text_files(Path(part)))
     paired = folders if packing in PAIRED else []
     num_short = sum(len(document) < 2 for part in paired for document in documents(part))
-    short = f"{num_short} of {num_documents} documents have only one sentence, but {packing} needs two"
-    if num_documents - num_short < 2 and len(folders) == len(split_corpus(corpus)):
-        fault = short if num_short else f"the corpus has {num_documents} document(s)"
+    num_left = num_documents - num_short
+    if num_left < 2 and len(folders) == len(split_corpus(corpus)):
+        needed = f" of at least two sentences, which {packing} needs" * bool(num_short)
         raise ValueError(
-            f"corpus {corpus!r}: {fault}; allowed: at least 2{' such' * bool(num_short)} documents, because one is "
-            "held out; a blank line ends a document"
+            f"corpus {corpus!r}: documents{needed}: {num_left}; allowed: at least 2, because one is held out; a blank "
+            "line ends a document"
         )
-    return f"corpus {corpus}: {short}, so they are left out" if num_short else ""
+    left_out = f"{packing} leaves out documents of only one sentence: {num_short} of {num_documents}"
+    return f"corpus {corpus}: {left_out}" if num_short else ""
 
 
 def pinned(corpus: str, fingerprint: str) -> str:

@@ -104,8 +104,8 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
             num_documents += len(chunk)
     if num_documents < 2 or not num_tokens:
         raise ValueError(
-            f"corpus {corpus!r} has {num_documents} document(s) and {num_tokens} tokens; at least 2 documents are "
-            "needed, because one is held out; a blank line ends a document"
+            f"corpus {corpus!r}: documents: {num_documents}, tokens: {num_tokens}; allowed: at least 2 documents, "
+            "because one is held out; a blank line ends a document"
         )
 
 
