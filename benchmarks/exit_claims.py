@@ -53,12 +53,12 @@ from analysis.statistics.uncertainty import PairedTest, mean_test, welch_test
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import read_cell_predictions
-from study.plans.samplers import find_layers
 from study.terminal.command_line import Parser, guarded
 from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import MaxProbability
 from trainables.models.exit_rules import ExitRule
+from trainables.runs.trial import read_most_layers
 
 Family = Literal["gain", "rule", "pair", "budget", "time"]
 OWN, SURE = "own exits", "greatest probability"
@@ -214,7 +214,7 @@ def _claim_pairs(evidence: Evidence) -> Iterator[Claim]:
 
 def _claim_budgets(evidence: Evidence, settings: Mapping[Place, SettingsOnHalves]) -> Iterator[Claim]:
     (study,) = evidence.studies
-    layers = find_layers(study.protocol.select_by)
+    layers = read_most_layers(study.protocol.select_by)
     if layers is None:
         return
     for task, pair in _find_pairs(settings, "pabee", "palbert"):

@@ -101,7 +101,7 @@ from trainables.encoders.backbones import (
 )
 from trainables.files import method_files
 from trainables.files.sources import checked
-from trainables.runs.trial import AT_LAYERS
+from trainables.runs.trial import AT_LAYERS, read_most_layers
 
 _NOT_SEARCHED = ", not searched"  # end of the origin of a value that replaces a range
 
@@ -200,7 +200,7 @@ def _note_pooler(arm: Arm, unchecked: list[str] | None) -> Arm:
 def _check_select_by(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
     """Raise ValueError if the layer limit of --select-by is above the number of layers of every model."""
     select_by = plan.protocol.select_by
-    if select_by is UNSET or not select_by.startswith(AT_LAYERS):
+    if (most := read_most_layers(select_by)) is None:
         return
     depths = [
         arm.find_most("num_hidden_layers")
@@ -209,7 +209,7 @@ def _check_select_by(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         for arm in plan.arms
     ]
     known = [depth for depth in depths if isinstance(depth, int)]
-    if len(known) == len(depths) and float(select_by.removeprefix(AT_LAYERS)) > max(known):
+    if len(known) == len(depths) and most > max(known):
         raise ValueError(
             f"--select-by is {select_by}, but the models of this study have at most {max(known)} layers, so it would "
             f"select as the default, score, does; allowed: {AT_LAYERS}1 to {AT_LAYERS}{max(known)}"

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from study.plans.plan import EarlyStopping
 from trainables.configuration.spelling import resolve_name, unknown_name_error
-from trainables.runs.trial import AREA, AT_LAYERS
+from trainables.runs.trial import AREA, AT_LAYERS, read_most_layers
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -104,18 +104,13 @@ def read_select_by(text: str) -> str | UnsetType:
     return AREA if text == AREA else f"{AT_LAYERS}{layers:g}"
 
 
-def find_layers(select_by: str | UnsetType) -> float | None:
-    """Return the mean layers within which a selection rule of the form `at:LAYERS` compares; None for other rules."""
-    return float(select_by.removeprefix(AT_LAYERS)) if select_by and select_by.startswith(AT_LAYERS) else None
-
-
 def describe_select_by(select_by: str) -> str:
     """Describe a selection rule for captions and dry runs."""
     last = "models without early exits are selected by their score"
-    if select_by == AREA:
+    layers = read_most_layers(select_by)
+    if layers is None:
         return f"selected by the mean score over the front of exit settings and single layers ({last})"
-    layers = select_by.removeprefix(AT_LAYERS)
     return (
-        f"selected by the best score within {layers} mean layers (by the score of layer {int(float(layers))} if "
+        f"selected by the best score within {layers:g} mean layers (by the score of layer {int(layers)} if "
         f"every exit setting runs more layers; {last})"
     )

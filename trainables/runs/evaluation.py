@@ -33,7 +33,7 @@ from trainables.models.exit_rules import (
     with_setting,
 )
 from trainables.models.fronts import ROUNDING, front_weights, pareto_places
-from trainables.runs.trial import AREA, AT_LAYERS, LARGEST_CDF, EpochRow, Reported
+from trainables.runs.trial import LARGEST_CDF, EpochRow, Reported, read_most_layers
 
 T = TypeVar("T")
 
@@ -203,9 +203,9 @@ def select_exit(
     rules = [with_setting(model.exit_rule, evaluation.exit_setting) for evaluation in evaluations]
     if select_by is UNSET or all(rule.earliest(depth) == depth for rule in rules):
         return best
-    if select_by == AREA:
+    most = read_most_layers(select_by)
+    if most is None:
         return replace(best, selection_score=_compute_area(evaluations, model, task, examples))
-    most = float(select_by.removeprefix(AT_LAYERS))
     within = [evaluation for evaluation in evaluations if evaluation.mean_layers <= most + ROUNDING]
     if within:
         return best_evaluation(within)

@@ -22,6 +22,11 @@ Selection = Literal["dev", "holdout"]
 AREA, AT_LAYERS = "area", "at:"  # values of `select_by`: `area`, and the prefix of `at:6`
 
 
+def read_most_layers(select_by: str | UnsetType) -> float | None:
+    """Return the most mean layers of a selection rule `at:LAYERS`; None for other rules."""
+    return float(select_by.removeprefix(AT_LAYERS)) if select_by and select_by.startswith(AT_LAYERS) else None
+
+
 class TrialSpec(Typed, frozen=True, kw_only=True):
     """All inputs that determine a trial's results."""
 
