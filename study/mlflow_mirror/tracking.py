@@ -66,8 +66,8 @@ def _default_database(folder: Path) -> Path:
 def skip_disk_flushes(folder: Path) -> None:
     """Write the database in the study's folder without a wait for the disk after each change.
 
-    MLflow makes nine changes for a trial, and waits longer for the disk than it computes. If the power fails meanwhile,
-    the database may be damaged; the journal has all that is needed to make it again.
+    MLflow makes several changes for a trial, and waits longer for the disk than it computes. If the power fails
+    meanwhile, the database may be damaged; the journal has all that is needed to make it again.
     """
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
