@@ -54,7 +54,7 @@ def full_run_notes(full_runs: Mapping[Place, FullRun]) -> list[str]:
             layers, score, full = HUNDREDTHS.text(one.mean_layers), POINTS.text(one.score), POINTS.text(run.score)
             remedy = (
                 f"the mildest setting that exits earlier is {one.field} {one.setting:g}, which runs {layers} layers "
-                f"and scores {score} instead of {full}"
+                f"and scores {score} (with all layers: {full})"
             )
         notes.append(f"{examples} of {row} on {TASKS[task].title} run all {run.num_layers} layers{reason}; {remedy}")
     return notes
