@@ -40,7 +40,7 @@ from trainables.data import glue
 
 SHOWN = ("python", "ray", "torch", "transformers", "datasets", "optuna")
 UNFILLED = "FILL_IN"  # in cluster.yaml and kubernetes/*.yaml, what the user has to replace
-LITTLE_SPACE_GB = 10.0
+LITTLE_SPACE_GB = 1.0  # the launch compares the free space with what its own study needs
 NODE_SECONDS = 180.0  # a node may have to import torch from a slow disk
 CLOCK_SECONDS = 60.0  # largest clock error that logs, tokens and signed requests tolerate
 
@@ -152,7 +152,7 @@ def check_storage(storage: str, marker: str | None) -> Finding:
     if free < LITTLE_SPACE_GB:
         advice = "make room, or choose another --storage"
         return Finding("storage", f"{storage} has only {free:.1f} GB of free space: {advice}", True)
-    return Finding("storage", f"{storage} has {free:.0f} GB of free space")
+    return Finding("storage", f"{storage} has {free:.1f} GB of free space")
 
 
 def find_existing(storage: str) -> str:

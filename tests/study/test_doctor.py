@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.messages import shown
@@ -67,6 +68,15 @@ def test_broken_data_is_named_by_file_and_line(tmp_path: Path) -> None:
 def test_storage_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
     assert not doctor.check_storage(str(tmp_path / "runs"), None).is_fault
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("free", "is_fault"), [(0.9, True), (1.1, False)])
+def test_nearly_full_storage_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, free: float, is_fault: bool
+) -> None:
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free * 1e9))
+    finding = doctor.check_storage(str(tmp_path), None)
+    assert finding.is_fault == is_fault and f"{free:.1f} GB of free space" in finding.text
 
 
 def test_storage_that_cannot_be_written_is_a_fault() -> None:
