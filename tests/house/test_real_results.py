@@ -108,7 +108,7 @@ def test_every_study_is_one_that_can_be_launched(stage: Launch):
     assert plan.methods == METHODS_OF.get(stage.name, METHODS)
     assert (plan.selection, plan.seeds) == ("holdout", 10)
     assert len(plan.methods) * len(plan.tasks) * (plan.samples + plan.seeds) == stage.trials
-    assert plan.data == ("OUT/glue-16000" if stage.rows else "GLUE")
+    assert plan.data == (f"OUT/glue-{stage.rows}" if stage.rows else "GLUE")
 
 
 def test_a_registered_plan_stays_as_it_was():
