@@ -16,8 +16,8 @@ import search_spaces.objectives
 from study.plans.pretrained_backbone import PretrainingFile, write_pretraining
 from study.plans.resolved_plan import Pretraining
 from trainables import base_method
-from trainables.encoders.architectures import list_weights
 from trainables.encoders.mini_backbones import word_tokenizer
+from trainables.encoders.needed_weights import list_weights
 from trainables.pretraining import objectives
 from trainables.pretraining.configuration import PretrainingConfig, PretrainingSpec
 

@@ -28,8 +28,8 @@ from helpers.reference_files import (
 from helpers.walked_layers import walk
 from torch import Tensor, nn
 
-from trainables.encoders.architectures import SHAREBERT_NAMES
 from trainables.encoders.layerwise import layerwise
+from trainables.encoders.needed_weights import SHAREBERT_NAMES
 from trainables.encoders.nystrom import nystrom_attention
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertModel
 from trainables.runs.optimiser import Optimiser

@@ -144,7 +144,6 @@ def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():
         "trainables",
         "trainables.encoders",
         "trainables.encoders.architectures",
-        "trainables.encoders.weights",
         "trainables.files.atomic_files",
         "trainables.files.method_files",
         "trainables.configuration",

@@ -11,14 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from trainables.configuration import EncoderConfig, TrainingConfig
-from trainables.encoders.architectures import (
-    FAMILIES,
-    NEW_POOLERS,
-    NYSTROM_FAMILIES,
-    check_architecture,
-    find_fault,
-    has_pooler,
-)
+from trainables.encoders.architectures import FAMILIES, NEW_POOLERS, NYSTROM_FAMILIES, check_architecture
 from trainables.encoders.backbone_files import (
     MENUS,
     SENTENCE_POOLING,
@@ -43,6 +36,7 @@ from trainables.encoders.backbone_names import (
     is_untrained,
 )
 from trainables.encoders.family_options import reserved_positions
+from trainables.encoders.needed_weights import find_fault, has_pooler
 from trainables.encoders.sharebert_slices import compute_slices
 from trainables.files.sources import (
     NOT_CHECKED,

@@ -23,7 +23,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from trainables.configuration import EncoderConfig, TrainingConfig
-from trainables.encoders.architectures import SHAREBERT_NAMES, read_architecture
+from trainables.encoders.architectures import read_architecture
 from trainables.encoders.backbone_names import (
     MINI_BACKBONES,
     PUBLISHED_SIZES,
@@ -44,6 +44,7 @@ from trainables.encoders.blocks import Stem
 from trainables.encoders.family_options import dropout_options, family_options, reserved_positions
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
+from trainables.encoders.needed_weights import SHAREBERT_NAMES
 from trainables.encoders.nystrom import load_convolutions, with_attention
 from trainables.encoders.sharebert import ShareBertConfig
 from trainables.files.sources import Unusable

@@ -43,16 +43,12 @@ from trainables.configuration import TrainingConfig
 from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.glue import classify_data
 from trainables.data.tasks import Task
-from trainables.encoders.architectures import (
-    check_architecture,
-    find_fault,
-    list_computation_fields,
-    read_architecture,
-)
+from trainables.encoders.architectures import check_architecture, list_computation_fields, read_architecture
 from trainables.encoders.backbone_names import is_folder
 from trainables.encoders.family_options import choose_attention, family_options
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
+from trainables.encoders.needed_weights import find_fault
 from trainables.encoders.nystrom import with_attention
 from trainables.encoders.weights import check_fit, read_header
 from trainables.files import method_files

@@ -16,14 +16,7 @@ from transformers import AutoConfig, AutoModel
 from transformers.activations import ACT2FN
 
 import trainables.encoders.sharebert  # noqa: F401 - registers the family
-from trainables.encoders.architectures import (
-    ACTIVATIONS,
-    FAMILIES,
-    NEW_POOLERS,
-    check_architecture,
-    list_weights,
-    read_architecture,
-)
+from trainables.encoders.architectures import ACTIVATIONS, FAMILIES, NEW_POOLERS, check_architecture, read_architecture
 from trainables.encoders.backbones import (
     check_backbone,
     check_spelling,
@@ -32,6 +25,7 @@ from trainables.encoders.backbones import (
 )
 from trainables.encoders.family_options import family_options
 from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.encoders.needed_weights import list_weights
 from trainables.encoders.weights import read_header
 from trainables.files.sources import Unusable
 
