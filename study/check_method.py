@@ -18,7 +18,7 @@ from typing import Annotated
 import trainables
 from study.contract import space_rules
 from study.contract.new_processes import ProcessEnded, new_process
-from study.plans.resolution import fits
+from study.plans.arm_checks import fits
 from study.terminal.command_line import Command, argument
 from study.terminal.text import counted
 from trainables.configuration.schema import Typed

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 import trainables
 from study.contract.model_rules import RULES, Subject
-from study.plans.resolution import check_family, fits
+from study.plans.arm_checks import check_family, fits
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
 from trainables.models.answer_rules import FixedLayer

@@ -16,7 +16,7 @@ import trainables
 from study.contract import training_rules
 from study.contract.model_rules import RULES, Subject
 from study.contract.training_rules import ShortTrials
-from study.plans.resolution import fits
+from study.plans.arm_checks import fits
 from trainables.encoders.backbone_names import MINI_BACKBONES
 
 pytestmark = pytest.mark.slow
