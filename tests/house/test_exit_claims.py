@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import helpers.swept_studies
@@ -15,6 +16,7 @@ from analysis.statistics.uncertainty import PairedTest, holm
 from analysis.studies.load import load_study
 from benchmarks import exit_claims
 from benchmarks.exit_claims import Claim, format_claims, main, make_claims
+from study.facts.study_folder import predictions_file
 from trainables.models.exit_rules import LayerOutputs
 
 pytestmark = pytest.mark.slow
@@ -119,6 +121,29 @@ def test_claim_about_unlearned_method_is_not_made(tmp_path):
     claims = claims_of(study)
     assert {claim.verdict for claim in claims if "palbert" in claim.rows} == {"not learned"}
     assert find(claims, "gain", "pondernet").verdict == "below 0"
+
+
+def answer_albert_always_the_same(method: str, labels: np.ndarray, outputs: LayerOutputs) -> LayerOutputs:
+    """The method whose score the others should keep has not learned."""
+    return answer_always_the_same("palbert", labels, outputs) if method == "albert" else outputs
+
+
+def test_unlearned_albert_is_no_standard_for_times(tmp_path):
+    study = swept_study(tmp_path / "s", METHODS[:2], ["rte"], examples=EXAMPLES, change=answer_albert_always_the_same)
+    timed_study(study, lambda record, size: 10.0)
+    claims = claims_of(study)
+    assert {claim.verdict for claim in claims if claim.family == "time"} == {"not learned"}
+    assert find(claims, "gain", "palbert").verdict != "not learned"
+
+
+def test_claims_without_predictions_are_listed_as_not_tested(folder, claims, tmp_path):
+    study = load_study(shutil.copytree(folder, tmp_path / "s"))
+    record = next(one for one in study.records if one.method == "palbert" and one.phase == "confirm")
+    predictions_file(study.folder, record.key).unlink()
+    found = claims_of(study.folder)
+    assert [(one.family, one.subject) for one in found] == [(one.family, one.subject) for one in claims]
+    assert {one.verdict for one in found if "palbert" in one.rows} == {"not tested"}
+    assert find(found, "rule", "pabee").verdict == "above 0"
 
 
 def improve(method: str, labels: np.ndarray, outputs: LayerOutputs) -> LayerOutputs:
