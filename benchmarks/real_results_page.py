@@ -18,38 +18,32 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from msgspec import UNSET
 
-from analysis.layouts.answer import summary_table
-from analysis.layouts.comparison_notes import format_detectable
+from analysis.layouts.answer import summary_table, warn_of_weak_models
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.model_notes import constant_notes
-from analysis.layouts.published_numbers import read_published_rows
+from analysis.layouts.exit_tables import describe_gain
 from analysis.layouts.rendering import markdown_grid, render
-from analysis.layouts.table import DIFFERENCE, POINTS, NumberFormat
+from analysis.layouts.table import DIFFERENCE, POINTS, TENTHS, text_table
 from analysis.pictures.picture import Picture, render_image
-from analysis.pictures.study_pictures import differences_picture, layers_picture
+from analysis.pictures.study_pictures import layers_picture
+from analysis.pictures.time_picture import time_picture
 from analysis.report import registration
-from analysis.statistics.budgets import Chosen, evaluate_on_halves
-from analysis.statistics.comparisons import Comparison, compare
 from analysis.statistics.costs import format_time, time_unit
-from analysis.statistics.exit_settings import HALVINGS, ExitSetting, list_own_settings
-from analysis.statistics.gains import Gain, can_measure, measure_gains
-from analysis.statistics.samples import PLAIN_METHOD, Place, Sample, resample
+from analysis.statistics.samples import Place
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
-from benchmarks.exit_claims import format_p_value, has_ended
+from benchmarks.exit_claims import NOT_LEARNED, Claim, Family, format_claims, has_ended, make_claims
 from benchmarks.real_results import DONE, KEPT, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
 from benchmarks.second_run import FILE as SECOND_RUN
 from benchmarks.second_run import describe
 from study.facts.plan_file import FILE as PLAN
+from study.plans.resolved_plan import list_poolings
 from study.terminal.command_line import Parser, guarded
 from study.terminal.text import joined
 from trainables.configuration.schema import Typed
@@ -62,53 +56,51 @@ PARTS = (
     *(PLAN, "events.jsonl", "predictions/*.npz"),
     "trials/*/model-epoch-*/model.json",
 )
-TABLES = ("dev", "comparisons", "exits", "sources")
+TABLES = ("dev", "comparisons", "exits", "times", "sources")
 TABLES_PAGE = "tables.md"  # in the folder of the scale's records
-PAPER, OURS, THEIRS = "PALBERT Tab.2", "palbert", "pondernet"
-TITLES = {OURS: "PALBERT", THEIRS: "PonderNet"}
-BUDGET = 4  # mean layers of six, within which the claim is made again
-CUT = 3  # layer at which both rows of the claim are also cut
-GATE = 0.9  # of the layers; a row that runs more says nothing about exits, as registered
-NO_SETTING = "no setting fits"
 
 COMMANDS_MEAN = (
     "Each command repeats its study with the code of the study's commit. Later code trains PABEE on BERT with a "
-    "dropout of 0.1; to repeat PABEE's trials with it, add `--set pabee:hidden_dropout=0`. "
-    "Digests of journals leave out the last line, which ends a launch."
+    "dropout of 0.1; to repeat PABEE's trials of the studies with the pooler with it, add "
+    "`--set pabee:hidden_dropout=0`. Digests of journals leave out the last line, which ends a launch."
 )
-VERDICT_MEANS = (
-    "Differences are between mean scores, in points. The paper's come from its table 2: medians of five seeds with "
-    "ALBERT-base. The test is a t-test over seeds and dev examples; Holm's method corrects its p-value for all pairs "
-    "with PALBERT. *Confirmed*: the corrected p-value is below 5 %, the difference has the paper's sign, and the "
-    "paper's value lies in the interval. *Same sign*: the same, but the paper's value lies outside. "
-    "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found; about the difference in "
-    "parentheses would have been found four times in five. *Not learned*: one of the two methods is not shown to score "
-    "better than a constant answer, in the trials or at the setting of the row. *Not about exits*: the row compares "
-    "models and not their exits, because PALBERT or PonderNet runs more than nine tenths of its layers, or because "
-    "the exits of the method that leads have no gain above 0. The plans fixed *not learned* and the nine tenths before "
-    "their first trial; the registered commits fixed the test and the correction. *Same sign*, the gain of exits "
-    "with its part in verdicts, and the cut at one layer were defined after the results were known."
+CLAIMS_MEAN = (
+    "`python -m benchmarks.exit_claims STUDY` prints the claims. Differences are between mean scores, in points. The "
+    "tests are t-tests over seeds and dev examples, two-sided at 5 %; Holm's method corrects the p-values of each "
+    "table. Intervals are not corrected, and take the settings that were chosen on halves of dev as given. *Above 0* "
+    "and *below 0*: the corrected test shows it. *Not shown*: no difference was found, which is no evidence that there "
+    "is none; about the difference in parentheses would have been found four times in five. *Not learned*: a method is "
+    "not shown to score better than a constant answer, so nothing is claimed. *Faster* and *slower*: the time differs "
+    "from ALBERT's; *score kept*: the lower end of the score's interval is above -1 point; *kept on average*: only the "
+    "mean is. *No setting*: none fits on most halves. *Not timed*: no undisturbed measurement of these models. "
+    "*Setting*: the one that was chosen most often; the numbers mix all that were chosen. Each verdict is about the "
+    "configuration that one search per method chose."
 )
-CONFIGURATIONS = "Each verdict is about the configurations that one search per method chose. "
-BUDGET_MEANS = (
-    f"{CONFIGURATIONS}The plan also registered the comparison at equal layers, but not how the layers are saved. "
-    f"*Within {BUDGET} layers*: each method answers under the setting that scores best within {BUDGET} mean layers. "
-    f"One half of dev chooses the setting and the other measures it, as the mean over {HALVINGS} random splits. "
-    "PALBERT's settings are its thresholds q; PonderNet's are its own random draw, and PALBERT's thresholds on its "
-    "models. Chosen most often: {chosen}."
+LOOKED_AT = (
+    "The dev set had been looked at before the plan was written, as its comment says, so the tests confirm over new "
+    "seeds, not over new texts."
 )
-QUESTION, EARLY_QUESTION = "## Is PALBERT better than PonderNet?", "## And if both are selected for early exits?"
-SELECTED_BY_LAYERS_MEANS = (
-    f"{CONFIGURATIONS}The second plan was registered after the results of the first were known. It selects "
-    "configurations, and PALBERT's q, by their score on a holdout at no more than four layers on average. A model that "
-    "runs more layers is given the score of its layer 4."
+QUESTION = "## Do early exits tell easy texts from hard ones, and what do they save?"
+QUESTIONS: Mapping[Family, str] = {
+    "gain": "Do a method's own exits beat a coin toss between two fixed layers?",
+    "rule": "On the same models, does greatest probability score more than own exits?",
+    "pair": "Does PALBERT score more than PonderNet?",
+    "budget": "Does PABEE score more than PALBERT within the same mean layers?",
+    "time": "Do exits save time without losing more than a point?",
+}
+POOLER_QUESTION = "## What goes wrong with an unsuitable pooler"
+POOLER_MEANS = (
+    "{names} read [CLS] through MiniLM's pooler, but MiniLM was pretrained by averaging tokens, without its pooler. "
+    "{constant} Where the lower layers have learned nothing, no exit rule can save much. {pairs} But whoever leads, "
+    "this says nothing about exits: look at the scores of single layers before you compare them. All verdicts of these "
+    "plans are on an earlier version of this page (`git show 77e1df78:docs/real_results_cpu.md`). Scores with all "
+    "texts cut at one layer, and under the method's own exits:"
 )
 LIMITS = (
     "These numbers cannot reproduce the papers'. The backbone is MiniLM (six layers of width 384, trained for sentence "
     "similarity), not ALBERT-base (twelve layers with shared weights). Each search has a few trials only. The learning "
     "rates are higher than the paper's and fall linearly. {epochs} The hours below are wall-clock times, which other "
-    "work on the machine lengthens, so they do not compare methods. Times per text are not given: the models were not "
-    "kept."
+    "work on the machine lengthens, so they do not compare methods."
 )
 
 
@@ -121,7 +113,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.keep:
         keep(arguments.scale, arguments.keep)
     kept = KEPT / arguments.scale
-    for evidence in by_protocol(complete(kept_studies(arguments.scale, kept))):
+    for evidence in by_protocol(without_pooler(complete(kept_studies(arguments.scale, kept)))):
         for path, drawn in drawn_pictures(arguments.scale, evidence).items():
             path.write_bytes(render_image(drawn.figure, "svg"))
     for path, text in (
@@ -158,11 +150,10 @@ def by_protocol(studies: Mapping[str, Study]) -> list[Evidence]:
 
 
 def drawn_pictures(scale: Scale, evidence: Evidence) -> dict[Path, Picture]:
-    """The pictures of a part of the page by their files: differences against layers, and scores against layers."""
-    part = "_early" if is_selected_by_layers(evidence) else ""
-    drawn = {part: differences_picture(evidence), f"{part}_layers": layers_picture(evidence)}
-    place = page_path(scale)
-    return {place.with_name(f"{place.stem}{name}.svg"): one for name, one in drawn.items() if one}
+    """The pictures of the page by their files: scores against time, where it was measured, and against layers."""
+    drawn = {"time": time_picture(evidence), "layers": layers_picture(evidence)}
+    name = "_".join(study.name.replace("-", "_") for study in evidence.studies)
+    return {page_path(scale).with_name(f"{name}_{kind}.svg"): one for kind, one in drawn.items() if one}
 
 
 def keep(scale: Scale, out: Path, *, kept: Path = KEPT) -> None:
@@ -218,20 +209,19 @@ def page(scale: Scale, kept: Path) -> str:
     """
     studies = kept_studies(scale, kept)
     whole = complete(studies)
-    protocols = [(evidence, picture_lines(scale, evidence)) for evidence in by_protocol(whole)]
     tables = KEPT.relative_to(ROOT) / scale / TABLES_PAGE
     parts = [
         f"# Early exit with MiniLM on real GLUE ({scale.upper()})",
-        "ALBERT, PALBERT, PonderNet and PABEE train the same backbone, under plans that were registered before their "
-        f"first trial. [All tables](../{tables}) are beside the records. `python -m benchmarks.real_results_page "
+        "Several methods train the same backbone, under plans that were registered before their first trial. "
+        f"[All tables](../{tables}) are beside the records. `python -m benchmarks.real_results_page "
         f"{scale}` writes both from the records; do not edit them.",
-        *(part for evidence, pictures in protocols for part in answer(evidence, pictures)),
-        *folded("What the verdicts and the numbers mean", [VERDICT_MEANS, limits_in_words(whole.values())]),
+        *(part for evidence in by_protocol(without_pooler(whole)) for part in answer(scale, evidence)),
+        *pooler_parts(by_protocol(with_pooler(whole))),
+        *folded("What the verdicts and the numbers mean", [CLAIMS_MEAN, limits_in_words(whole.values())]),
         *folded(
             "Commands, machines, versions and registered plans",
             [COMMANDS_MEAN, *map(study_in_words, studies.values()), *second_run(kept), not_run(scale, studies, kept)],
         ),
-        *folded("More pictures", (line for own in protocols for line in more_pictures(*own))),
         *folded("Rates", rates_parts(kept)),
     ]
     return join_parts(parts, studies)
@@ -256,29 +246,114 @@ def join_parts(parts: Iterable[str], studies: Mapping[str, Study]) -> str:
     return without_places(text, list(studies.values()))
 
 
-def is_selected_by_layers(evidence: Evidence) -> bool:
-    """Whether the searches selected by the score at a number of layers, and not by the score alone."""
-    return any(study.plan.request.select_by is not UNSET for study in evidence.studies)
+def with_pooler(studies: Mapping[str, Study]) -> dict[str, Study]:
+    """The studies whose heads read [CLS] through the backbone's pooler."""
+    return {name: study for name, study in studies.items() if not list_poolings(study.plan)}
 
 
-def answer(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
-    """Answer the claim under one protocol; the scores and the last picture follow, if all layers were allowed."""
-    yield EARLY_QUESTION if is_selected_by_layers(evidence) else QUESTION
-    yield from claims(evidence)
-    yield "\n".join(f"- {fact}" for fact in facts(evidence))
-    if not is_selected_by_layers(evidence):
-        table = summary_table(evidence)
-        yield from (markdown_grid(table, table.parts[0]), table.caption, *pictures[-1:])
+def without_pooler(studies: Mapping[str, Study]) -> dict[str, Study]:
+    """The other studies."""
+    return {name: study for name, study in studies.items() if list_poolings(study.plan)}
 
 
-def more_pictures(evidence: Evidence, pictures: Sequence[str]) -> Sequence[str]:
-    """The pictures that `answer` leaves out."""
-    return pictures if is_selected_by_layers(evidence) else pictures[:-1]
+def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
+    """Give the verdicts of the registered claims, the pictures and the scores of studies with one protocol."""
+    claims = {study.name: make_claims([study]) for study in evidence.studies}
+    yield QUESTION
+    yield LOOKED_AT
+    for name, made in claims.items():
+        yield f"Of {name}:" * (len(claims) > 1)
+        yield "\n".join(f"- {line}" for line in summarise(made))
+    yield from warn_of_weak_models(evidence)
+    for path, drawn in drawn_pictures(scale, evidence).items():
+        yield from (f"![{drawn.alt}]({path.name})", f"*{drawn.caption}*")
+    table = summary_table(evidence)
+    yield from (markdown_grid(table, table.parts[0]), table.caption)
+    for name, made in claims.items():
+        yield from (f"## The registered claims of {name}", format_claims(made))
 
 
-def picture_lines(scale: Scale, evidence: Evidence) -> list[str]:
-    """Link the pictures of a part of the page; the last one has scores against layers."""
-    return [f"![{drawn.alt}]({path.name})" for path, drawn in drawn_pictures(scale, evidence).items()]
+def summarise(claims: Sequence[Claim]) -> Iterator[str]:
+    """Answer the question of each family of claims in one line: who has which verdict."""
+    for family, question in QUESTIONS.items():
+        verdicts: dict[str, list[str]] = {}
+        for claim in claims:
+            if claim.family == family:
+                verdict = claim.verdict.split(" (")[0].split(": ")[0]
+                verdicts.setdefault(verdict, []).append(describe_subject(claim))
+        if verdicts:
+            answers = (f"*{verdict}*: {', '.join(subjects)}" for verdict, subjects in verdicts.items())
+            yield f"**{question}** {'; '.join(answers)}."
+
+
+def describe_subject(claim: Claim) -> str:
+    """Name the methods of a claim, with its task and its number, if it claims one."""
+    way = f" by {claim.way}" if claim.way else ""
+    subject = f"{' - '.join(claim.rows)}{way} on {TASKS[claim.task].title}"
+    if claim.difference is None or claim.verdict == NOT_LEARNED:
+        return subject
+    time = "" if claim.time is None else f" at {claim.time.value:.2f} times ALBERT's time"
+    return f"{subject} ({DIFFERENCE.text(claim.difference)}{time})"
+
+
+def pooler_parts(evidences: Sequence[Evidence]) -> Iterator[str]:
+    """Tell what studies with an unsuitable pooler show: layers that learned nothing."""
+    lines: list[tuple[str, dict[str, str]]] = []
+    constant: dict[int, list[str]] = {}
+    for evidence in evidences:
+        for place in evidence.with_exits:
+            study = joined([study.name for study in evidence.cells_by_place[place].studies])
+            scores, last = cut_scores(evidence, place)
+            lines.append((f"{place_in_words(place)}, {study}", describe_cuts(evidence, place, scores)))
+            constant.setdefault(last, []).append(f"{place_in_words(place)} ({study})")
+    if not lines:
+        return
+    studies = [study for evidence in evidences for study in evidence.studies]
+    said = [
+        f"All models of {joined(names)} give one answer to all texts up to layer {last}."
+        for last, names in constant.items()
+        if last
+    ]
+    pairs = [
+        f"{DIFFERENCE.text(claim.difference)} on {TASKS[claim.task].title} ({study.name})"
+        for study in studies
+        for claim in make_claims([study])
+        if claim.family == "pair" and claim.difference is not None
+    ]
+    table = text_table("pooler", title=POOLER_QUESTION, first_column="method, study", lines=lines)
+    yield POOLER_QUESTION
+    yield POOLER_MEANS.format(
+        names=joined([study.name for study in studies]),
+        constant=" ".join(said),
+        pairs=f"As selected, PALBERT minus PonderNet is {joined(pairs)}." if pairs else "",
+    )
+    yield markdown_grid(table, table.parts[0])
+
+
+def cut_scores(evidence: Evidence, place: Place) -> tuple[list[float], int]:
+    """Score a cell's models with all examples cut at each layer, as means over the seeds.
+
+    Also return the last of the lowest layers at which every model gives one answer to all examples.
+    """
+    stored = read_cell_predictions(evidence.cells_by_place[place].with_dropped)
+    layers = range(min((len(one.layer_answers) for one in stored), default=0))
+    scores = [float(np.mean([one.score_answers(one.layer_answers[layer]) for one in stored])) for layer in layers]
+    is_constant = [all(len(np.unique(one.layer_answers[layer])) == 1 for one in stored) for layer in layers]
+    return scores, next((layer for layer in layers if not is_constant[layer]), len(layers))
+
+
+def describe_cuts(evidence: Evidence, place: Place, cuts: Sequence[float]) -> dict[str, str]:
+    """Format a line of the table of studies with an unsuitable pooler, by heading."""
+    exits, gain = evidence.exits[place], describe_gain(evidence, place)
+    return {
+        **{f"layer {layer}": POINTS.text(score) for layer, score in enumerate(cuts, start=1)},
+        "own exits": f"{POINTS.text(float(np.mean(exits.scores)))} at {TENTHS.text(float(np.mean(exits.mean_layers)))}",
+        "gain of exits": gain.text if gain else "-",
+    }
+
+
+def place_in_words(place: Place) -> str:
+    return f"{place[0]} on {TASKS[place[1]].title}"
 
 
 def folded(title: str, parts: Iterable[str]) -> list[str]:
@@ -287,236 +362,18 @@ def folded(title: str, parts: Iterable[str]) -> list[str]:
     return [f"<details><summary>{title}</summary>", *inside, "</details>"] if inside else []
 
 
-def claims(evidence: Evidence) -> Iterator[str]:
-    """The paper's claim on every task, with the test that decides it, and who does not count for it."""
-    lines = [
-        "| claim | task | paper | here, 95 % interval | p, Holm | verdict |",
-        "| --- | --- | ---: | ---: | ---: | --- |",
-    ]
-    tasks = dict.fromkeys(task for row in evidence.rows for task in row.cells)
-    chosen = {} if is_selected_by_layers(evidence) else chosen_within(evidence, BUDGET)
-    samples = sample_chosen(chosen)
-    within = compare(
-        samples, evidence.baseline, are_comparable=evidence.are_comparable, num_analyses=len(evidence.interim_analyses)
-    )
-    unlearned = {*evidence.not_above_constant, *(place for place, one in samples.items() if not has_learned(one))}
-    gains = measure_chosen(evidence, chosen)
-    for task in tasks:
-        lines.append(
-            claim_line(evidence, task, evidence.comparisons, evidence.gains, unlearned=[*evidence.not_above_constant])
-        )
-        if not is_selected_by_layers(evidence):
-            fits = all(chosen.get((label, task), True) for label in (OURS, THEIRS))
-            way, missing = f", within {BUDGET} layers", "not tested" if fits else NO_SETTING
-            lines.append(claim_line(evidence, task, within, gains, unlearned=unlearned, way=way, missing=missing))
-    yield "\n".join(lines)
-    if is_selected_by_layers(evidence):
-        yield SELECTED_BY_LAYERS_MEANS
-    else:
-        yield BUDGET_MEANS.format(chosen="; ".join(chosen_in_words(chosen)))
-
-
-def facts(evidence: Evidence) -> Iterator[str]:
-    """The facts that decide what the claims mean: exits, weak models, and a cut at one layer."""
-    yield from exits_in_words(evidence)
-    yield from weak_models_in_words(evidence)
-    yield from cut_in_words(evidence)
-    yield from (
-        f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.not_above_constant, evidence.nothing_found)
-    )
-
-
-def exits_in_words(evidence: Evidence) -> Iterator[str]:
-    """Answer whether the exits of any method beat a coin toss between two fixed layers, and name those that lose.
-
-    Models that all exit at one layer have no exits to judge, and are named apart.
-    """
-    gains = {place: gain for place, gain in evidence.gains.items() if gain.only_layer is None}
-    above = [describe_gain(place, gain) for place, gain in gains.items() if gain.is_shown]
-    below = {place: gain for place, gain in gains.items() if gain.interval.high < 0}
-    parts = [f"**Exits that beat a fixed cut: {'; '.join(above)}.**"] if above else []
-    if gains and not above:
-        parts.append(
-            "**No exits were shown to beat a fixed cut**: under each method's own rule, at the setting with "
-            "which the trials ran, no gain over a coin toss between "
-            "two fixed layers of the same models has an interval above 0."
-        )
-    if below:
-        parts.append(f"The coin beats {'; '.join(describe_gain(place, gain) for place, gain in below.items())}.")
-    for place, gain in evidence.gains.items():
-        if gain.only_layer is not None:
-            is_last = gain.only_layer == evidence.exits[place].num_layers
-            where = "run all layers" if is_last else f"leave at layer {gain.only_layer}"
-            parts.append(f"All examples of {place_in_words(place)} {where}, so there are no exits to judge.")
-    if parts:
-        yield " ".join(parts)
-
-
-def place_in_words(place: Place) -> str:
-    return f"{place[0]} on {TASKS[place[1]].title}"
-
-
-def weak_models_in_words(evidence: Evidence) -> Iterator[str]:
-    """Name the methods whose models score below plain ones even with all layers."""
-    for method in dict.fromkeys(row for row, _ in evidence.weak_models):
-        scores = [
-            f"{POINTS.text(own)} on {TASKS[task].title} ({PLAIN_METHOD}: {POINTS.text(plain)})"
-            for (row, task), (own, plain) in evidence.weak_models.items()
-            if row == method
-        ]
-        yield (
-            f"**The search of {method} found no configuration that trains well.** Even with all layers, its models "
-            f"score only {joined(scores)}. This gap is not due to its exits."
-        )
-
-
-def cut_in_words(evidence: Evidence) -> Iterator[str]:
-    """Say which of the two methods of the claim leads if every example exits after layer `CUT`."""
-    stored = {place: read_cell_predictions(cell.with_dropped) for place, cell in evidence.cells_by_place.items()}
-    cut = {
-        place: [replace(one, answers=one.layer_answers[CUT - 1 : CUT]) for one in seeds]
-        for place, seeds in stored.items()
-        if place[0] in TITLES and len(seeds) > 1 and min(len(one.layer_answers) for one in seeds) > CUT
-    }
-    found = compare(
-        resample(cut), OURS, are_comparable=evidence.are_comparable, num_analyses=len(evidence.interim_analyses)
-    )
-    leads = [
-        f"{TITLES[one.row if one.test.difference > 0 else one.other]} leads by {format_lead(one)} on "
-        f"{TASKS[one.task].title}"
-        for one in found
-        if one.family == "baseline" and one.holds
-    ]
-    constant = [place for place, seeds in cut.items() if all(len(np.unique(one.answers)) == 1 for one in seeds)]
-    if leads:
-        models = joined([place_in_words(place) for place in constant])
-        yield f"**Cut at layer {CUT}, {joined(leads)}.**" + (
-            f" There, all models of {models} give one answer to all examples." * bool(constant)
-        )
-
-
-def format_lead(one: Comparison) -> str:
-    """Format the size of a difference, with its 95 % interval: `31.5 points (95 % CI 29.9 to 33.1)`."""
-    low, high = sorted(abs(end) for end in (one.test.low, one.test.high))
-    return f"{POINTS.text(abs(one.test.difference))} points (95 % CI {POINTS.text(low)} to {POINTS.text(high)})"
-
-
-def describe_gain(place: Place, gain: Gain) -> str:
-    low, high = (DIFFERENCE.text(end) for end in (gain.interval.low, gain.interval.high))
-    return f"{place_in_words(place)}, gain {DIFFERENCE.text(gain.mean)} (95 % CI {low} to {high})"
-
-
-def chosen_within(evidence: Evidence, most_layers: float) -> dict[Place, Chosen | None]:
-    """The best exit setting of each row of the claim within so many mean layers; None if no setting fits."""
-    stored = {place: read_cell_predictions(cell.with_dropped) for place, cell in evidence.cells_by_place.items()}
-    return {
-        place: evaluate_on_halves(seeds, list_own_settings(seeds)).best_within(most_layers)
-        for place, seeds in stored.items()
-        if place[0] in (OURS, THEIRS) and len({one.examples for one in seeds}) == 1
-    }
-
-
-def chosen_in_words(chosen: Mapping[Place, Chosen | None]) -> Iterator[str]:
-    """Name the setting that most halves of dev chose: `palbert on SST-2: threshold 0.3`."""
-    for place, own in chosen.items():
-        if own is not None:
-            yield f"{place_in_words(place)}: {own.names[0]}"
-
-
-def sample_chosen(chosen: Mapping[Place, Chosen | None]) -> dict[Place, Sample]:
-    """Resample both rows of the claim under the chosen exit settings."""
-    return resample({place: own.answers for place, own in chosen.items() if own and len(own.answers) > 1})
-
-
-def has_learned(sample: Sample) -> bool:
-    """Whether a row is shown to score above a constant answer; regressions have no such answer."""
-    return sample.constant is None or sample.is_above_constant
-
-
-def measure_chosen(evidence: Evidence, chosen: Mapping[Place, Chosen | None]) -> dict[Place, Gain]:
-    """Measure the gains of the chosen exit settings."""
-    gains = {}
-    for place, own in chosen.items():
-        stored = read_cell_predictions(evidence.cells_by_place[place].with_dropped)
-        if own is not None and can_measure(stored):
-            answers = tuple(one.answers for one in own.answers)
-            (gains[place],) = measure_gains(stored, [ExitSetting("chosen", answers, tuple(own.exit_layers))])
-    return gains
-
-
-def claim_line(
-    evidence: Evidence,
-    task: str,
-    comparisons: list[Comparison],
-    gains: Mapping[Place, Gain],
-    *,
-    unlearned: Collection[Place],
-    way: str = "",
-    missing: str = "not tested",
-) -> str:
-    """A line of the table of claims: the difference of mean scores, PALBERT's minus PonderNet's.
-
-    Without a comparison, the verdict is `missing`.
-
-    Args:
-        gains: of the exits with which the rows are compared.
-        unlearned: rows that are not shown above a constant answer with these exits.
-    """
-    claimed = published_difference(task)
-    paper = "" if claimed is None or way else NumberFormat(signed=True).text(claimed)
-    start = f"| PALBERT - PonderNet{way} | {TASKS[task].title} | {paper} |"
-    found = next((one for one in comparisons if {one.row, one.other} == {OURS, THEIRS} and one.task == task), None)
-    if found is None:
-        return f"{start} | | {missing} |"
-    sign = 1 if found.row == OURS else -1
-    difference = sign * found.test.difference
-    low, high = sorted((sign * found.test.low, sign * found.test.high))
-    gap = " to ".join(DIFFERENCE.text(end) for end in (low, high))
-    places = [(label, task) for label in (OURS, THEIRS)]
-    if any(place in unlearned for place in places):
-        word = "not learned"
-    else:
-        gated = not way and any(runs_nearly_all(evidence, place) for place in places)
-        gain = gains.get(places[0] if difference > 0 else places[1])  # of the method that leads
-        has_gain = gain is not None and gain.is_shown
-        in_interval = claimed is None or 100 * low <= claimed <= 100 * high
-        word = verdict(found, difference, claimed, in_interval=in_interval or bool(way))
-        word += ", not about exits" * (gated or (found.holds and not has_gain))
-    if found.missed_difference is not None and word.startswith("undecided"):
-        word += f" ({format_detectable(found.missed_difference) or 'nothing could have been found'})"
-    cells = (f"{DIFFERENCE.text(difference)} ({gap})", format_p_value(found.adjusted_p_value), word)
-    return f"{start} {' | '.join(cells)} |"
-
-
-def runs_nearly_all(evidence: Evidence, place: Place) -> bool:
-    """Whether the models of a row run more than `GATE` of their layers, as the mean over the seeds."""
-    exits = evidence.exits.get(place)
-    return exits is not None and bool(exits.mean_layers.mean() > GATE * exits.num_layers)
-
-
-def verdict(found: Comparison, difference: float, claimed: float | None, *, in_interval: bool) -> str:
-    """Whether the difference has the sign that the paper's has; a claim that it prints no number for is "above".
-
-    Args:
-        in_interval: whether the paper's difference lies in the interval of ours, or the paper has none.
-    """
-    if not found.holds:
-        return "undecided"
-    if difference * (claimed or 1) < 0:
-        return "contradicted"
-    return "confirmed" if in_interval else "same sign"
-
-
-def published_difference(task: str) -> float | None:
-    """PALBERT's number of the paper minus PonderNet's, in points."""
-    rows = {row.label: row.numbers for row in read_published_rows(PAPER)}
-    ours, theirs = rows["PALBERT"].get(task), rows["PonderNet"].get(task)
-    return None if ours is None or theirs is None else ours.value - theirs.value
-
-
 def limits_in_words(studies: Iterable[Study]) -> str:
-    epochs = dict.fromkeys(f"{study.plan.request.settings['epochs']} epochs on {titles(study)}" for study in studies)
-    return LIMITS.format(epochs=f"Trials have {', '.join(epochs)}.")
+    trained = [
+        f"{study.plan.request.settings['epochs']} epochs of {name_data(study)} on {titles(study)} ({study.name})"
+        for study in studies
+    ]
+    return LIMITS.format(epochs=f"Trials train for {joined(trained)}." if trained else "")
+
+
+def name_data(study: Study) -> str:
+    """Name the data of a study: `GLUE`, or a folder with fewer rows of train, such as `glue-3000`."""
+    name = Path(study.plan.request.data).name
+    return name if re.fullmatch(r"glue-\d+", name) else "GLUE"
 
 
 def titles(study: Study) -> str:
@@ -595,7 +452,7 @@ def without_places(text: str, studies: list[Study]) -> str:
     """With words for the folders of data and backbone, wherever they lay."""
     places: dict[str, str] = {}
     for study in studies:
-        places[study.plan.request.data] = "GLUE"
+        places[study.plan.request.data] = name_data(study)
         places |= {arm.backbone: "MINILM" for arm in study.plan.arms}
     for place in sorted((place for place in places if "/" in place), key=len, reverse=True):
         text = re.sub(rf"{re.escape(place)}(?![\w/])", places[place], text)

@@ -24,7 +24,6 @@ import pytest
 import torch
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.made_studies import predicted_study
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.swept_studies import swept_study
 from msgspec.structs import replace
@@ -35,14 +34,12 @@ from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.exit_tables import RULES, exits_table
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.pictures.picture import render_image
-from analysis.statistics.comparisons import Comparison, compare
-from analysis.statistics.gains import Gain
-from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
 from analysis.verify import verify
 from benchmarks import real_results, real_results_kit, real_results_page, second_run
+from benchmarks.exit_claims import Claim, format_claims, make_claims
 from benchmarks.real_results import Places
 from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches_of, stages_of
 from study import launch
@@ -55,7 +52,9 @@ from trainables.configuration.schema import to_plain
 pytestmark = pytest.mark.slow
 
 METHODS = ("albert", "palbert", "pondernet", "pabee")
-METHODS_OF = {"cpu-cola-exits": ("palbert", "pondernet"), "cpu-mean-sst2": (*METHODS, "berxit")}
+METHODS_OF = {"cpu-cola-exits": ("palbert", "pondernet")} | dict.fromkeys(
+    ("cpu-mean-sst2", "gpu"), (*METHODS, "berxit")
+)
 VERDICTS = ("confirmed", "same sign", "contradicted", "undecided", "not learned", "not tested")
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good"]
@@ -236,8 +235,7 @@ def test_page_is_made_of_verified_records(tmp_path, out):
     assert not list(study.rglob("*.safetensors")) and list(study.glob("trials/*/model-epoch-*/model.json"))
     page = real_results_page.page("cpu", tmp_path / "cpu")
     assert page == real_results_page.page("cpu", tmp_path / "cpu")
-    (line,) = [line for line in page.splitlines() if line.startswith("| PALBERT - PonderNet | RTE |")]
-    assert line.rpartition(" | ")[2].startswith(VERDICTS[:-1])
+    assert real_results_page.POOLER_QUESTION in page and "| palbert on RTE, cpu-cola " in page
     dev = next(table for table in tabulate(gather([load_study(study)])) if table.name == "dev")
     assert "12 confirm completed" in page and "[All tables](../benchmarks/results/real/cpu/tables.md)" in page
     assert f"##{render(dev, 'md')}".strip() in real_results_page.tables_page("cpu", tmp_path / "cpu")
@@ -245,76 +243,7 @@ def test_page_is_made_of_verified_records(tmp_path, out):
     lines = (study / "events.jsonl").read_text().splitlines(keepends=True)
     (study / "events.jsonl").write_text("".join(lines[:-1]))  # its launch has not ended
     page = real_results_page.page("cpu", tmp_path / "cpu")
-    assert "| PALBERT - PonderNet |" not in page and "12 confirm completed" in page
-
-
-@pytest.mark.parametrize(
-    ("changed", "word"),
-    [({}, "same sign, not about exits"), ({"palbert": 0.3}, "not learned")],
-)
-def test_a_claim_is_decided_only_by_what_has_learned(tmp_path, changed, word):
-    scores = {"albert": 0.8, "pabee": 0.8, "pondernet": 0.7, "palbert": 0.8} | changed
-    study = predicted_study(tmp_path / "made", scores, ["rte", "mrpc"])
-    lines = "\n".join(real_results_page.claims(gather([load_study(study)]))).splitlines()
-    decided = [line for line in lines if line.startswith("| PALBERT - PonderNet |")]
-    assert len(decided) == 2 and all(line.endswith(f"| {word} |") for line in decided), lines
-
-
-def test_claim_within_layers_uses_best_real_setting(evidence):
-    chosen = real_results_page.chosen_within(evidence, 4)
-    assert all(np.mean(own.mean_layers) <= 4.1 for own in chosen.values())
-    (found,) = compare(real_results_page.sample_chosen(chosen), evidence.baseline)
-    means = {label: np.mean(own.scores) for (label, _), own in chosen.items()}
-    assert found.test.difference == pytest.approx(means[found.row] - means[found.other])
-
-
-def test_a_budget_that_no_setting_fits_has_no_verdict(evidence, monkeypatch):
-    monkeypatch.setattr(real_results_page, "BUDGET", 1)
-    lines = "\n".join(real_results_page.claims(evidence)).splitlines()
-    (line,) = [line for line in lines if line.startswith("| PALBERT - PonderNet, within 1 layers |")]
-    assert line.endswith("| no setting fits |")
-
-
-def test_page_claims_only_reachable_settings():
-    """Every setting of PALBERT within four layers scores 0 on CoLA; no gain has an interval above 0."""
-    text = real_results_page.page_path("cpu").read_text()
-    assert "| PALBERT - PonderNet, within 4 layers | CoLA |  | -11.3 (-16.2 to -6.4) |" in text
-    assert text.count("**No exits were shown to beat a fixed cut") == 2  # in both parts
-    assert "All examples of palbert on CoLA run all layers, so there are no exits to judge." in text
-    assert "All examples of palbert on CoLA leave at layer 4, so there are no exits to judge." in text
-    assert "depends on the random halves" not in text
-    assert "There, all models of palbert on CoLA and palbert on SST-2 give one answer to all examples." in text
-    assert "The coin beats pondernet on SST-2, gain -3.6" in text
-    assert "4 layers on average" not in text
-
-
-def test_verdict_of_a_row_that_hardly_exits_prints_the_registered_gate():
-    """PALBERT runs 6.0 of 6 layers on CoLA, 5.1 on SST-2, and 4.0 in the second plan; the plans allow 5.4."""
-    rows = [line for line in real_results_page.page_path("cpu").read_text().splitlines() if "| PALBERT - " in line]
-    verdicts = [line.split(" | ")[-1].removesuffix(" |") for line in rows]
-    assert verdicts == [
-        "same sign, not about exits",
-        "not learned",  # PALBERT's best setting within four layers gives one answer
-        "same sign, not about exits",
-        "confirmed, not about exits",  # every example leaves at layer 4
-        "same sign, not about exits",
-    ]
-
-
-def test_verdict_is_about_exits_only_with_gain_above_zero(evidence):
-    (found,) = (one for one in evidence.comparisons if one.task == "rte")
-    test = dataclasses.replace(found.test, difference=0.05, low=0.04, high=0.06)
-    found = dataclasses.replace(found, test=test, adjusted_p_value=0.01, row="palbert", other="pondernet")
-
-    def word(gain: Gain) -> str:
-        gains = {("palbert", "rte"): gain}
-        line = real_results_page.claim_line(evidence, "rte", [found], gains, unlearned=(), way=", within")
-        return line.split(" | ")[-1].removesuffix(" |")
-
-    scores, resampled = [0.05, 0.051], np.full((1_000, 2), 0.05)
-    assert word(Gain(scores, resampled, "", None)) == "confirmed"
-    assert word(Gain(scores, resampled, "", 4)) == "confirmed, not about exits"
-    assert word(Gain([-0.05, -0.051], -resampled, "", None)) == "confirmed, not about exits"
+    assert real_results_page.POOLER_QUESTION not in page and "12 confirm completed" in page
 
 
 def test_page_counts_the_lines_of_a_journal_that_its_digest_covers():
@@ -325,35 +254,43 @@ def test_page_counts_the_lines_of_a_journal_that_its_digest_covers():
         assert f"first {len(lines) - 1} lines: {digest}" in page
 
 
-def test_page_tells_what_decides_the_claims():
-    text = real_results_page.page_path("cpu").read_text()
-    assert "score only 11.6 on CoLA (albert: 29.5) and 83.5 on SST-2 (albert: 87.2)" in text
-    assert "times as long" not in text and "time, 1 / 32" not in text  # measured four texts each, beside other trials
-    assert len(text.split()) < 2_000  # the tables are beside the records
+def test_page_shows_claims_as_their_command_prints_them(evidence):
+    claims = make_claims(evidence.studies)
+    text = "\n\n".join(real_results_page.answer("cpu", evidence))
+    assert format_claims(claims) in text
+    lines = {line.split("**")[1]: line for line in real_results_page.summarise(claims)}
+    assert list(lines) == [
+        real_results_page.QUESTIONS[family] for family in dict.fromkeys(one.family for one in claims)
+    ]
+    assert all(f"- {line}" in text for line in lines.values())
+    for claim in claims:
+        line = lines[real_results_page.QUESTIONS[claim.family]]
+        subjects = line.split(f"*{claim.verdict.split(' (')[0]}*: ")[1].split("; *")[0]
+        assert real_results_page.describe_subject(claim) in subjects
 
 
-def test_lead_at_cut_uses_answers_of_its_layer():
-    """A plain writing for SST-2, whose metric is accuracy."""
+def test_claim_about_unlearned_method_has_no_number():
+    claim = Claim("pair", ("palbert", "pondernet"), "rte", difference=0.02, verdict="not learned")
+    assert real_results_page.describe_subject(claim) == "palbert - pondernet on RTE"
+    claim = dataclasses.replace(claim, verdict="not shown (about 2.0 points)")
+    (line,) = real_results_page.summarise([claim])
+    assert line.endswith("*not shown*: palbert - pondernet on RTE (+2.0).")
+
+
+def test_scores_of_single_layers_are_those_of_their_answers():
+    """A plain writing for SST-2, whose metric is accuracy: up to layer 3, PALBERT's models give one answer."""
     evidence = gather([load_study(real_results_page.KEPT / "cpu" / "cpu-sst2")])
-    means = {
-        method: np.mean(
-            [
-                (one.layer_answers[real_results_page.CUT - 1] == one.labels).mean()
-                for one in read_cell_predictions(evidence.cells_by_place[method, "sst2"])
-            ]
-        )
-        for method in ("palbert", "pondernet")
-    }
-    (words,) = real_results_page.cut_in_words(evidence)
-    lead = 100 * (means["pondernet"] - means["palbert"])
-    assert words.startswith(f"**Cut at layer 3, PonderNet leads by {lead:.1f} points (95 % CI ") and lead > 10
+    stored = read_cell_predictions(evidence.cells_by_place["palbert", "sst2"])
+    answers, labels = np.stack([one.layer_answers for one in stored]), stored[0].labels
+    scores, last = real_results_page.cut_scores(evidence, ("palbert", "sst2"))
+    assert scores == pytest.approx((answers == labels).mean(axis=(0, 2)))
+    assert last == 3 and scores[2] < 0.51 < 0.86 < scores[3]
 
 
-def test_a_study_without_predictions_has_its_claims_not_tested(tmp_path, out):
-    real_results_page.keep("cpu", out, kept=tmp_path)
-    shutil.rmtree(tmp_path / "cpu" / "cpu-cola" / "predictions")
-    page = real_results_page.page("cpu", tmp_path / "cpu")
-    assert page.count("| not tested |") == 2  # one of them within four layers
+def test_page_warns_of_the_pooler():
+    text = real_results_page.page_path("cpu").read_text()
+    assert "All models of palbert on CoLA (cpu-cola), palbert on SST-2 (cpu-sst2), pabee on CoLA (cpu-cola), " in text
+    assert len(text.split()) < 3_000  # the tables are beside the records
 
 
 @pytest.mark.long
@@ -368,32 +305,6 @@ def test_folders_of_a_machine_stand_on_no_page(tmp_path, glue):
 def test_kit_limit_and_folder_stand_on_no_page():
     command = "python -m study.launch --task rte --out /some/where --name cpu --max-minutes 8.50"
     assert real_results_page.command_in_words(command) == "python -m study.launch --task rte --out OUT --name cpu"
-
-
-def compared(difference: float, p_value: float) -> Comparison:
-    test = PairedTest(difference, 0.01, 4.0, p_value, difference - 0.01, difference + 0.01)
-    return Comparison("palbert", "pabee", "rte", "others", test, p_value, 0.03)
-
-
-@pytest.mark.parametrize(
-    ("difference", "p_value", "claimed", "word"),
-    [
-        (0.05, 0.01, 1.4, "confirmed"),
-        (-0.05, 0.01, 1.4, "contradicted"),
-        (-0.05, 0.01, -0.5, "confirmed"),
-        (0.05, 0.06, 1.4, "undecided"),
-        (0.05, 0.01, None, "confirmed"),
-    ],
-)
-def test_a_claim_is_decided_by_the_sign_and_the_adjusted_test(difference, p_value, claimed, word):
-    found = compared(difference, p_value)
-    assert real_results_page.verdict(found, difference, claimed, in_interval=True) == word
-    outside = real_results_page.verdict(found, difference, claimed, in_interval=False)
-    assert outside == ("same sign" if word == "confirmed" else word)
-
-
-def test_a_claim_of_the_paper_is_the_difference_that_it_prints():
-    assert real_results_page.published_difference("rte") == pytest.approx(78.3 - 74.0)
 
 
 @pytest.mark.long
@@ -439,7 +350,7 @@ def test_the_page_in_the_repository_is_what_its_records_give(scale):
     assert real_results_page.page_path(scale).read_text() == real_results_page.page(scale, kept)
     tables = (kept / real_results_page.TABLES_PAGE).read_text()
     assert tables == real_results_page.tables_page(scale, kept)
-    whole = real_results_page.complete(real_results_page.kept_studies(scale, kept))
+    whole = real_results_page.without_pooler(real_results_page.complete(real_results_page.kept_studies(scale, kept)))
     for evidence in real_results_page.by_protocol(whole):
         for path, drawn in real_results_page.drawn_pictures(scale, evidence).items():
             text, numbers = split_numbers(path.read_bytes())
