@@ -63,7 +63,8 @@ DEFINITIONS: Mapping[Family, str] = {
     ),
     "rule": (
         "One half of dev chooses the threshold of the greatest probability that scores best with no more mean layers "
-        "than the own exits run on that half; the other half measures both. Means over 100 random halvings."
+        "than the own exits run on that half; the other half measures both. Means over 100 random halvings. "
+        "Own exits of PonderNet are random draws."
     ),
     "pair": "Each under its own exits, at the setting that its search chose.",
     "budget": (

@@ -62,7 +62,7 @@ TABLES_PAGE = "tables.md"  # in the folder of the scale's records
 COMMANDS_MEAN = (
     "Each command repeats its study with the code of the study's commit. Later code trains PABEE on BERT with a "
     "dropout of 0.1; to repeat PABEE's trials of the studies with the pooler with it, add "
-    "`--set pabee:hidden_dropout=0`. Digests of journals leave out the last line, which ends a launch."
+    "`--set pabee:hidden_dropout=0`. Digests of journals leave out a last line that ends a launch."
 )
 CLAIMS_MEAN = (
     "`python -m benchmarks.exit_claims STUDY` prints the claims. Differences are between mean scores, in points. The "
@@ -77,15 +77,15 @@ CLAIMS_MEAN = (
     "configuration that one search per method chose."
 )
 LOOKED_AT = (
-    "The dev set had been looked at before the plan was written, as its comment says, so the tests confirm over new "
-    "seeds, not over new texts."
+    "The dev set had been looked at before the plan was written, and the signs of most effects were known, as the "
+    "plan's comment says. So the tests confirm them for newly trained models, not for new texts."
 )
 QUESTION = "## Do early exits tell easy texts from hard ones, and what do they save?"
 QUESTIONS: Mapping[Family, str] = {
     "gain": "Do a method's own exits beat a coin toss between two fixed layers?",
     "rule": "On the same models, does greatest probability score more than own exits?",
     "pair": "Does PALBERT score more than PonderNet?",
-    "budget": "Does PABEE score more than PALBERT within the same mean layers?",
+    "budget": "Does PABEE score more than PALBERT within the same bound on mean layers?",
     "time": "Do exits save time without losing more than a point?",
 }
 POOLER_QUESTION = "## What goes wrong with an unsuitable pooler"
@@ -262,7 +262,7 @@ def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
     yield QUESTION
     yield LOOKED_AT
     for name, made in claims.items():
-        yield f"Of {name}:" * (len(claims) > 1)
+        yield from [f"Of {name}:"] * (len(claims) > 1)
         yield "\n".join(f"- {line}" for line in summarise(made))
     yield from warn_of_weak_models(evidence)
     for path, drawn in drawn_pictures(scale, evidence).items():
@@ -281,7 +281,9 @@ def summarise(claims: Sequence[Claim]) -> Iterator[str]:
             if claim.family == family:
                 verdict = claim.verdict.split(" (")[0].split(": ")[0]
                 verdicts.setdefault(verdict, []).append(describe_subject(claim))
-        if verdicts:
+        if len(verdicts) == 1 and all(claim.difference is None for claim in claims if claim.family == family):
+            yield f"**{question}** *{next(iter(verdicts))}* for any of these claims."
+        elif verdicts:
             answers = (f"*{verdict}*: {', '.join(subjects)}" for verdict, subjects in verdicts.items())
             yield f"**{question}** {'; '.join(answers)}."
 
@@ -293,7 +295,8 @@ def describe_subject(claim: Claim) -> str:
     if claim.difference is None or claim.verdict == NOT_LEARNED:
         return subject
     time = "" if claim.time is None else f" at {claim.time.value:.2f} times ALBERT's time"
-    return f"{subject} ({DIFFERENCE.text(claim.difference)}{time})"
+    layers = f" at {' and '.join(map(TENTHS.text, claim.layers))} layers" if len(claim.layers) > 1 else ""
+    return f"{subject} ({DIFFERENCE.text(claim.difference)}{layers}{time})"
 
 
 def pooler_parts(evidences: Sequence[Evidence]) -> Iterator[str]:

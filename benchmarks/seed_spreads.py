@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from analysis.statistics.power import SPREADS, measure_own
 from benchmarks.real_results import KEPT
 
-STUDIES = {"cola": "cpu-cola", "sst2": "cpu-sst2"}  # task -> study with the most methods
+STUDIES = {"cola": "cpu-cola", "sst2": "cpu-sst2"}  # task -> study with the most rows of train
 HEADER = "task,rows,over_seeds,interaction,over_examples,study"  # standard deviations in points
 
 
