@@ -285,6 +285,18 @@ class Evidence:
         """Measurements of inference times, one for each study and machine, newest first."""
         return list_measurements(self.studies)
 
+    def list_untimed_seeds(self, made: Measurement) -> list[int]:
+        """List the seeds of which a measurement timed no model, because the models no longer existed."""
+        cells = self.cells_by_place.values()
+        read = (made.read(cell, size) for cell in cells for size in made.batch_sizes)
+        timed = {seed for times in read if times is not None for seed in times.seeds}
+        return sorted({seed for cell in cells for seed in cell.seeds} - timed) if timed else []
+
+    def describe_measurement(self, made: Measurement) -> str:
+        """Name the machine of a measurement, and the seeds that it left out."""
+        missing = self.list_untimed_seeds(made)
+        return f"{made.machine}, without seeds {', '.join(map(str, missing))}" if missing else made.machine
+
     @property
     def trusted_times(self) -> Measurement | None:
         """The newest measurement that nothing disturbed. Only its times are in sentences and pictures."""

@@ -44,7 +44,7 @@ def times_table(evidence: Evidence) -> Table | None:
 
     Return None if no times were measured.
     """
-    blocks = [Block(_describe(made), _list_lines(evidence, made)) for made in evidence.measurements]
+    blocks = [Block(_describe(evidence, made), _list_lines(evidence, made)) for made in evidence.measurements]
     blocks = [block for block in blocks if block.lines]
     if not blocks:
         return None
@@ -52,7 +52,8 @@ def times_table(evidence: Evidence) -> Table | None:
     table = make_table(
         evidence,
         "times",
-        title="Milliseconds per text{data}, {seeds}",
+        title="Milliseconds per text{data}"
+        + ", {seeds}" * (not any(map(evidence.list_untimed_seeds, evidence.measurements))),
         first_column="arm, texts per batch",
         columns=COLUMNS,
         lines=first.lines,
@@ -71,9 +72,9 @@ def times_table(evidence: Evidence) -> Table | None:
     return replace(table, heading=first.title, blocks=others)
 
 
-def _describe(made: Measurement) -> str:
+def _describe(evidence: Evidence, made: Measurement) -> str:
     busy = f"; not to be trusted: {made.disturbance}" if made.disturbance else ""
-    return f"{made.machine}{busy}"
+    return f"{evidence.describe_measurement(made)}{busy}"
 
 
 def _list_lines(evidence: Evidence, made: Measurement) -> list[Line]:
@@ -177,8 +178,8 @@ def describe_times(evidence: Evidence) -> list[str]:
         if (sentence := _describe_ratios(evidence, made, task, size))
     ]
     scope = (
-        f"Ratios are of mean times per text, measured on {made.machine}, at the exit settings of the trials, so "
-        "methods also differ in score; each interval is for its pair alone."
+        f"Ratios are of mean times per text, measured on {evidence.describe_measurement(made)}, at the exit settings "
+        "of the trials, so methods also differ in score; each interval is for its pair alone."
     )
     return [*lines, scope] if lines else []
 

@@ -83,7 +83,7 @@ def time_picture(evidence: Evidence) -> Picture | None:
         axes.set_xlim(left=0)
     lines = {"other exit settings": 1.3, "one fixed layer": 0.5}
     legend = add_legend(figure, {label: styles[label] for label, _ in timed}, lines if has_curves else {})
-    machines = joined(list(dict.fromkeys(made.machine for made in trusted.values())))
+    machines = joined(list(dict.fromkeys(map(evidence.describe_measurement, trusted.values()))))
     caption = (
         f"Times are means of single texts on {machines}. Marks are the settings of the trials, with 95 % intervals of "
         "both means. Thick lines are other exit settings of the same models, with the range of the scores over the "

@@ -106,6 +106,16 @@ def test_table_has_milliseconds_ratios_and_parts_of_a_layer(tmp_path):
     assert "A Processor, 1 thread (host node-1, " in rows["albert/rte, 1"]["block"]
 
 
+def test_seeds_that_were_not_timed_are_named(tmp_path):
+    folder = study_of(tmp_path / "s", "albert", "palbert", seeds=5, seeds_timed=(42, 44))
+    evidence = evidence_of(folder)
+    table = times_table(evidence)
+    assert table.heading.endswith("), without seeds 43, 45, 46") and "5 seeds" not in table.title
+    assert ", without seeds 43, 45, 46, at the exit settings" in describe_times(evidence)[-1]
+    whole = evidence_of(study_of(tmp_path / "whole", "albert", "palbert", seeds=5))
+    assert "without seeds" not in times_table(whole).heading and "5 seeds" in times_table(whole).title
+
+
 def test_sentences_compare_all_pairs(tmp_path):
     evidence = evidence_of(study_of(tmp_path / "s", "albert", "palbert", "pabee"))
     single, *_ = describe_times(evidence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
@@ -31,14 +31,16 @@ def timed_study(
     sizes: tuple[int, ...] = SIZES,
     widths: Mapping[str, float] = MappingProxyType({}),
     seed: int = 0,
+    seeds_timed: Container[int] = range(1_000),
 ) -> Path:
-    """Adds a measurement of the study's confirm trials.
+    """Adds a measurement of the study's confirm trials with these seeds.
 
     `milliseconds` is the mean at a batch size. Texts differ from it by up to 20 %, or by a method's share in `widths`.
     """
     rng = np.random.default_rng(seed)
     with closing(Journal(folder)) as journal:
         records = [record for record in journal.facts.records if record.phase == "confirm" and record.score is not None]
+        records = [record for record in records if record.seed in seeds_timed]
         models, layers = [], []
         for record in records:
             for size in sizes:
