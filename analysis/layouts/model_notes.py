@@ -90,7 +90,7 @@ def weak_model_notes(weak_models: Mapping[Place, tuple[float, float]]) -> list[s
         f"{row} on {TASKS[task].title} ({POINTS.text(score)}; {PLAIN_METHOD} {POINTS.text(plain)})"
         for (row, task), (score, plain) in weak_models.items()
     ]
-    head = "even with all layers, so not because of their exits, these models score significantly below plain ones"
+    head = "even if no text leaves early, these models score significantly below plain ones"
     return [f"{head}: {', '.join(cells)}"] if cells else []
 
 
