@@ -39,7 +39,7 @@ from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
 from benchmarks.exit_claims import NOT_LEARNED, Claim, Family, format_claims, has_ended, make_claims
 from benchmarks.real_results import DONE, KEPT, RATES
-from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
+from benchmarks.real_results_stages import PLANS, SCALES, Scale, launches_of, measurements_of
 from benchmarks.second_run import FILE as SECOND_RUN
 from benchmarks.second_run import describe
 from study.facts.plan_file import FILE as PLAN
@@ -76,10 +76,7 @@ CLAIMS_MEAN = (
     "*Setting*: the one that was chosen most often; the numbers mix all that were chosen. Each verdict is about the "
     "configuration that one search per method chose."
 )
-LOOKED_AT = (
-    "The dev set had been looked at before the plan was written, and the signs of most effects were known, as the "
-    "plan's comment says. So the tests confirm them for newly trained models, not for new texts."
-)
+KNOWN = "Known beforehand: "  # begins the part of a plan's comment about what had been seen of its dev sets
 QUESTION = "## Do early exits tell easy texts from hard ones, and what do they save?"
 QUESTIONS: Mapping[Family, str] = {
     "gain": "Do a method's own exits beat a coin toss between two fixed layers?",
@@ -260,9 +257,9 @@ def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
     """Give the verdicts of the registered claims, the pictures and the scores of studies with one protocol."""
     claims = {study.name: make_claims([study]) for study in evidence.studies}
     yield QUESTION
-    yield LOOKED_AT
     for name, made in claims.items():
         yield from [f"Of {name}:"] * (len(claims) > 1)
+        yield from read_known(name)
         yield "\n".join(f"- {line}" for line in summarise(made))
     yield from warn_of_weak_models(evidence)
     for path, drawn in drawn_pictures(scale, evidence).items():
@@ -271,6 +268,16 @@ def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
     yield from (markdown_grid(table, table.parts[0]), table.caption)
     for name, made in claims.items():
         yield from (f"## The registered claims of {name}", format_claims(made))
+
+
+def read_known(name: str) -> Iterator[str]:
+    """Quote the part of a plan's comment that says what was known of its dev sets, if it has one."""
+    file = PLANS / f"{name}.toml"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    comment = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+    if KNOWN in comment:
+        yield f"> {KNOWN}{comment.partition(KNOWN)[2]}"
+        yield "So the tests confirm these effects for newly trained models, not for new texts."
 
 
 def summarise(claims: Sequence[Claim]) -> Iterator[str]:

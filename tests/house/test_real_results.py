@@ -273,6 +273,13 @@ def test_page_shows_claims_as_their_command_prints_them(evidence):
         assert real_results_page.describe_subject(claim) in subjects
 
 
+def test_page_quotes_what_a_plan_says_was_known():
+    quoted, _ = real_results_page.read_known("cpu-mean-sst2")
+    assert quoted.startswith("> Known beforehand: this dev set has been looked at.")
+    assert quoted in real_results_page.page_path("cpu").read_text()
+    assert list(real_results_page.read_known("gpu")) == []
+
+
 def test_claim_about_unlearned_method_has_no_number():
     claim = Claim("pair", ("palbert", "pondernet"), "rte", difference=0.02, verdict="not learned")
     assert real_results_page.describe_subject(claim) == "palbert - pondernet on RTE"
