@@ -66,7 +66,7 @@ def test_cells_that_read_nothing_are_marked_and_come_first(tmp_path):
     write_tables([study], tmp_path / "tables")
     assert re.search(r"\| palbert, mean[^|]*\| +[\d.]+ \([^|]*\)°↓ \|", (tmp_path / "tables" / "dev.md").read_text())
     (weak,), (constant, *_) = warn_of_weak_models(evidence), (caveat.text for caveat in caveats(evidence))
-    assert weak.startswith("Even with all layers")
+    assert weak.startswith("Even if no text leaves early")
     assert constant.startswith("° marks scores that are not shown to be better than a constant answer")
     answer = (tmp_path / "tables" / "answer.md").read_text()
     assert "° marks scores that are not shown to be better than a constant answer" in answer

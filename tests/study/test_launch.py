@@ -299,11 +299,11 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
 def hub_names(monkeypatch, commit: str) -> None:
     """The hub answers that every name is at this commit, and has whatever is looked for."""
     monkeypatch.setattr("study.plans.resolution.backbone_fingerprint", lambda name, kind: f"{name}@{commit}")
-    monkeypatch.setattr("study.plans.resolution.check_backbone", lambda backbone, tokenizer: None)
+    monkeypatch.setattr("study.plans.arm_checks.check_backbone", lambda backbone, tokenizer: None)
     monkeypatch.setattr("study.plans.resolution.has_new_pooler", lambda backbone: False)
     monkeypatch.setattr("study.plans.resolution.is_trained_on_mean", lambda backbone: False)
-    monkeypatch.setattr("study.plans.resolution.check_depth", lambda backbone, depth, of: None)
-    monkeypatch.setattr("study.plans.resolution.check_attention", lambda backbone, config: None)
+    monkeypatch.setattr("study.plans.arm_checks.check_depth", lambda backbone, depth, of: None)
+    monkeypatch.setattr("study.plans.arm_checks.check_attention", lambda backbone, config: None)
 
 
 def prepared(tmp_path: Path) -> ResolvedPlan:
