@@ -11,6 +11,7 @@ import gc
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -140,7 +141,8 @@ def measure(
         reference: the arm without early exits, or any other arm.
 
     Raises:
-        TooLittleTime: fewer than `FEWEST_BLOCKS` blocks can be timed in `FEWEST_ROUNDS` rounds.
+        TooLittleTime: `FEWEST_ROUNDS` rounds of `FEWEST_BLOCKS` blocks take longer, by the speed of each arm's first
+            model.
     """
     deadline = time.monotonic() + seconds
     firsts = list({contestant.arm: contestant for contestant in reversed(contestants)}.values())[::-1]
@@ -149,15 +151,14 @@ def measure(
     details = [way for first in firsts for way in _list_details(first)] if 1 in batch_sizes else []
     clock = choose_clock(_device(contestants[0].model))
     with _undisturbed():
-        blocks.run(0, ways + details, clock)  # warms up, which takes longer than another time
-        began = time.monotonic()
-        blocks.run(0, ways + details, clock)  # for the speed; the times of both are thrown away
-        block_seconds = time.monotonic() - began
+        block_seconds = _estimate_block(blocks, ways, details, clock)
+        left, needed = deadline - time.monotonic(), (1 + FEWEST_BLOCKS * FEWEST_ROUNDS) * block_seconds
+        if needed > left:
+            raise TooLittleTime(seconds - left + needed)
+        blocks.run(0, ways + details, clock)  # warms up; these times are thrown away
         _forget(ways + details)
         number = int((deadline - time.monotonic()) / (FEWEST_ROUNDS * block_seconds))
-        if number < FEWEST_BLOCKS:
-            raise TooLittleTime(seconds - (deadline - time.monotonic()) + FEWEST_BLOCKS * FEWEST_ROUNDS * block_seconds)
-        used = min(number, blocks.number)
+        used = min(max(FEWEST_BLOCKS, number), blocks.number)
         for rounds in range(1, most_rounds + 1):
             began = time.monotonic()
             for way in ways + details:
@@ -177,6 +178,21 @@ def measure(
         ]
     timed = [way.summarise(size) for way in ways + details for size in blocks.sizes(way)]
     return timed, layers
+
+
+def _estimate_block(blocks: _Blocks, ways: Sequence[_Way], details: Sequence[_Way], clock: Clock) -> float:
+    """Estimate the seconds of a block: those of the details, and those of each arm's first model for all its models."""
+    models = Counter(way.contestant.arm for way in ways)
+    firsts = {way.contestant.arm: way for way in reversed(ways)}
+    seconds = 0.0
+    for arm, way in firsts.items():
+        blocks.run(0, [way], clock)  # warms up
+        began = time.monotonic()
+        blocks.run(0, [way], clock)
+        seconds += models[arm] * (time.monotonic() - began)
+    began = time.monotonic()
+    blocks.run(0, details, clock)
+    return seconds + time.monotonic() - began
 
 
 def choose_clock(device: torch.device) -> Clock:
