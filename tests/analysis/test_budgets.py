@@ -139,11 +139,11 @@ def test_no_setting_within_a_budget_is_no_score(kept):
     ("method", "task", "own", "of_all"),
     [
         ("palbert", "cola", 5.0, 5.0),
-        ("palbert", "sst2", 4.4, 4.1),
+        pytest.param("palbert", "sst2", 4.4, 4.1, marks=pytest.mark.long),
         ("pabee", "cola", 4.6, 4.0),
-        ("pabee", "sst2", 5.0, 4.0),
+        pytest.param("pabee", "sst2", 5.0, 4.0, marks=pytest.mark.long),
         ("pondernet", "cola", None, None),
-        ("pondernet", "sst2", None, None),
+        pytest.param("pondernet", "sst2", None, None, marks=pytest.mark.long),
     ],
 )
 def test_fewest_layers_of_the_kept_studies_within_one_point_of_albert(kept, method, task, own, of_all):

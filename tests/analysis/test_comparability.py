@@ -134,6 +134,7 @@ def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):
     assert says(texts_of(one, two)[0], "different numbers of fields: ", "palbert 1, albert 0")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.64}

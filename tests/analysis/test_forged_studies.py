@@ -81,6 +81,7 @@ def remove(study: Path) -> None:
     remove_method(study, "pondernet", with_files=True)
 
 
+@pytest.mark.long
 def test_true_study_agrees_with_its_mlflow(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(study), "--against", store_of(study)]) == 0
     (study / FILE).write_text((study / FILE).read_text())
@@ -118,6 +119,7 @@ def test_method_that_left_its_files_is_found(study: Path) -> None:
     assert has(drift, f"{study}/trials/{row.key} belongs to no trial of the journal")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("asked_here")
 @pytest.mark.parametrize("lie", [improve, pytest.param(remove, marks=pytest.mark.long)], ids=lambda lie: lie.__name__)
 def test_whole_forgery_is_found_by_mlflow_alone(study: Path, lie: Callable[[Path], None]) -> None:
@@ -139,6 +141,7 @@ def test_removed_trial_is_found_in_mlflow(study: Path) -> None:
     assert has(verify(study, against=store_of(study)), f"trial {searched} of ", "is missing from the journal")
 
 
+@pytest.mark.long
 def test_plan_that_was_changed_after_its_registration_is_found(study: Path) -> None:
     registered = {"event": "plan_registered", "time": "2026-01-01T00:00:00.000000+00:00", "place": "git tag plan-x"}
     lines = (study / FILE).read_text().splitlines(keepends=True)

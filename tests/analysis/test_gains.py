@@ -126,7 +126,9 @@ def plain_halved_gain(stored: list[Predictions], task: str) -> float:
     return float(np.mean(gains))
 
 
-@pytest.mark.parametrize(("method", "task"), [one[:2] for one in GAINS])
+@pytest.mark.parametrize(
+    ("method", "task"), [pytest.param(*one[:2], marks=[pytest.mark.long] * (one[1] == "sst2")) for one in GAINS]
+)
 def test_kept_gains_are_means_over_halvings(method, task):
     """Chances are averaged over halvings, not scores; for accuracy it is the same, for Matthews nearly."""
     stored = stored_of(method, task)

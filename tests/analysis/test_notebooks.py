@@ -53,7 +53,10 @@ def test_counts_from_records_leave_no_number_in_tables(path):
     assert "tables" not in text
 
 
-@pytest.mark.parametrize("killed_after", [0, 9], ids=["nothing has ended", "no confirm trial yet"])
+@pytest.mark.parametrize(
+    "killed_after",
+    [pytest.param(0, marks=pytest.mark.long, id="nothing has ended"), pytest.param(9, id="no confirm trial yet")],
+)
 @pytest.mark.parametrize("name", [path.stem for path in NOTEBOOKS])
 def test_runs_on_a_study_that_is_not_done(run_notebook, tmp_path, name, killed_after):
     folders = [tmp_path / which for which in ("one", "other")][: 1 + (name == "two_studies")]

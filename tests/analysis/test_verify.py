@@ -343,6 +343,7 @@ def test_edit_of_report_or_picture_is_found(study: Path) -> None:
     assert has(drift, f"{page} differs from what") and has(drift, f"{picture} differs") and has(drift, "old")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_moved_study_has_the_same_report_and_answer(study: Path, tmp_path: Path) -> None:
     write_report(study)
@@ -416,6 +417,7 @@ def test_joint_tables_of_another_version_are_not_compared(
     assert last == f"{tables}: nothing was compared"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_files_that_name_no_version_are_compared(of_another_version: Path) -> None:
     (of_another_version / "tables" / "written_by.json").unlink()
@@ -428,6 +430,7 @@ def test_files_that_name_no_version_are_compared(of_another_version: Path) -> No
 # ---- several studies
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tables_of_several_studies_are_made_anew(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

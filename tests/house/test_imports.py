@@ -269,6 +269,7 @@ def test_every_module_of_analysis_is_imported_without_the_heavy_packages(tmp_pat
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_analysis_works_without_the_heavy_packages(tmp_path: Path) -> None:
     study = launched_study(tmp_path / "study", mini_plan(methods=("albert", "palbert"), tasks=("rte",), seeds=2))

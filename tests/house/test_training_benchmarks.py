@@ -176,6 +176,7 @@ def test_all_parts_for_a_gpu_run_on_a_cpu(tmp_path, monkeypatch):
     assert written == {"gpu", "device_losses", "training_speed", "early_exit_speed", "shared_device"}
 
 
+@pytest.mark.long
 def test_parts_that_lack_a_package_or_fail_are_told():
     assert "nothing_so_called" in gpu.run_part(gpu.Part("times", 1, [], ["nothing_so_called"]), 600)
     assert gpu.run_part(gpu.Part("exits", 1, [["benchmarks.gpu", "--device", "abacus"]]), 600) == (

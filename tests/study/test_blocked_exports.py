@@ -67,6 +67,7 @@ def test_rebuild_writes_the_others_and_names_the_blocked_one(tmp_path, capfd, na
         assert rebuild.main([str(folder), "--tracking-uri", "none"]) == 0 and (folder / name).is_file()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_predictions_are_made_again_by_the_stored_model(tmp_path, capfd):
     record = trained_study(tmp_path / "s", "albert", "rte", config={"epochs": 1})

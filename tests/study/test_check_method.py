@@ -51,6 +51,7 @@ def methods(tmp_path: Path) -> Iterator[Path]:
     method_files.include(None)
 
 
+@pytest.mark.long
 def test_the_page_s_method_keeps_every_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_method.main([str(methods)]) == 0
     *rules, last = capsys.readouterr().out.splitlines()

@@ -295,6 +295,7 @@ def test_relative_store_is_kept_as_an_absolute_path(tmp_path, monkeypatch):
         assert options_of("--tracking-uri", uri).execution.tracking_uri == uri
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_continued_launch_runs_as_the_last_one_did(tmp_path):
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

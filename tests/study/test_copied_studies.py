@@ -138,6 +138,7 @@ def studied(tmp_path, monkeypatch) -> Path:
     return Path("s")
 
 
+@pytest.mark.long
 def test_data_of_a_moved_study_are_asked_for(studied, tmp_path, capsys):
     here, plan = tmp_path / "elsewhere", require_plan(studied).plan
     fault = (

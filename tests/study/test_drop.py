@@ -113,6 +113,7 @@ def test_drop_of_a_scored_trial_changes_the_median_but_no_test(tmp_path):
     assert any(f"means and tests keep its score, {points(worst.score)}" in note for note in after.limits)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_drop_of_a_scored_trial_changes_no_statement_about_exits(tmp_path, monkeypatch):
     monkeypatch.setitem(SKILLS, "palbert", 0.7)  # weak even with all layers

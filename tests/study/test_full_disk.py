@@ -78,7 +78,7 @@ def test_disk_that_is_full_at_the_start_is_named_with_what_is_needed(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "TMPDIR"])
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", pytest.param("TMPDIR", marks=pytest.mark.long)])
 def test_full_disk_of_another_folder_stops_the_launch(tmp_path, monkeypatch, variable):
     with small_disk(tmp_path / "disk", kilobytes=64) as disk:
         monkeypatch.setenv(variable, str(disk))
@@ -88,6 +88,7 @@ def test_full_disk_of_another_folder_stops_the_launch(tmp_path, monkeypatch, var
     assert re.match(rf"study\.launch: the disk of {disk}/glue-exit-study\S* is full; free some space first; ", last)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_disk_without_inodes_is_named(tmp_path):
     with small_disk(tmp_path / "disk", kilobytes=5000, inodes=12) as disk:

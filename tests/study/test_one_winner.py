@@ -109,6 +109,7 @@ def test_the_submission(study):
         assert "RTE.tsv" in archive.namelist()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_registry_and_the_model_it_serves(study, model):
     """First registered while the former configuration won, then after the extension."""

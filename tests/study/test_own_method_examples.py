@@ -108,7 +108,9 @@ def test_an_example_passes_the_check_of_methods(folder: str, request: pytest.Fix
     assert check_method.main([str(request.getfixturevalue(folder))]) == 0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [*FAMILIES[:3], *(pytest.param(name, marks=pytest.mark.long) for name in FAMILIES[3:])]
+)
 def test_adapters_resume_export_and_predict_on_every_family(
     family: str, adapters: Path, cache: Path, tmp_path: Path
 ) -> None:

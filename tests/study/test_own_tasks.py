@@ -154,6 +154,7 @@ def test_table_has_the_tasks_and_nothing_published(study: Path) -> None:
         assert "published" not in table.read_text().lower() and "GLUE" not in table.read_text().splitlines()[0], table
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_study_is_verified_and_written_again_without_the_folder_of_tasks(study: Path) -> None:
     assert verify.main([str(study)]) == 0

@@ -434,6 +434,7 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
     assert file and file.processes == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("minutes", "steps"), [("1e-9", 2), ("1e9", 6)])
 @pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=[two_cores, pytest.mark.long])])
@@ -515,6 +516,7 @@ def members_of(process: subprocess.Popen) -> list[psutil.Process]:
     return [child for child in descendants(process.pid, "python") if "spawn_main" in str(child.cmdline())]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_run_is_in_mlflow_once_however_often_the_command_is_given(tmp_path, corpus):
     folder = tmp_path / "to"

@@ -72,6 +72,7 @@ def test_export_that_cannot_be_written_makes_the_exit_status_1(tmp_path, monkeyp
     assert capsys.readouterr().err.startswith("some exports are missing: ")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_deleted_exports_come_back_byte_by_byte(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert", "pondernet"), tasks=("rte",)))

@@ -63,6 +63,7 @@ def test_plan_is_registered_before_first_trial(tmp_path: Path, capsys: pytest.Ca
     assert ['"plan_registered"' in line for line in lines[:4]] == [False, True, True, False]
 
 
+@pytest.mark.long
 def test_launch_ends_before_any_trial_if_mlflow_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = f"http://127.0.0.1:{free_port()}"
     assert main([*STUDY, *WITHOUT_RAY, "--register", "--tracking-uri", gone]) == 2

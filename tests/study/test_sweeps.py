@@ -109,6 +109,7 @@ def test_invalid_sweep_is_refused_in_one_line(arguments, parts, tmp_path, capsys
     assert says(error, *parts) and error.count("\n") == 1, error
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_value_has_a_row_and_a_test_against_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     small = ["--seeds", "2", "--epochs", "1", "--tracking-uri", "none", *WITHOUT_RAY]

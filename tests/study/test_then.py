@@ -27,7 +27,10 @@ def command(out: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("more", "status", "code"), [((), "complete", 0), (("--max-minutes", "0.001"), "drained", 1)])
+@pytest.mark.parametrize(
+    ("more", "status", "code"),
+    [((), "complete", 0), pytest.param(("--max-minutes", "0.001"), "drained", 1, marks=pytest.mark.long)],
+)
 def test_command_gets_folder_and_status_once(tmp_path, more, status, code):
     then = f'{sys.executable} -c "{WRITE}" "{tmp_path}/a $(touch x) told" {" ".join(NAMES)}'
     asked = command(tmp_path, *more, "--then", then)
@@ -42,6 +45,7 @@ def test_command_gets_folder_and_status_once(tmp_path, more, status, code):
     assert told == f"{tmp_path / 'a b;c'} {status} 0"
 
 
+@pytest.mark.long
 def test_command_runs_after_a_finished_study_and_its_failure_is_told(tmp_path, capfd):
     folder = tmp_path / "s"
     launch_fully(folder, mini_plan(methods=("albert",), tasks=("rte",)))

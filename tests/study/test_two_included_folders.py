@@ -68,6 +68,7 @@ def test_files_of_the_same_name_are_refused(folders, tmp_path, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_study_of_two_folders_runs_and_continues(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("study.rebuild.analyse", lambda folder: True)

@@ -46,8 +46,11 @@ def test_json_has_the_winner_of_the_search_in_full(folder, capsys):
     "more",
     [
         {},
-        {"sampler": "grid", "samples": None},
-        {"settings": {"learning_rate": Interval(low=1e-4, high=2e-4), "albert/rte:epochs": 2}, "search_repeats": 2},
+        pytest.param({"sampler": "grid", "samples": None}, marks=pytest.mark.long),
+        pytest.param(
+            {"settings": {"learning_rate": Interval(low=1e-4, high=2e-4), "albert/rte:epochs": 2}, "search_repeats": 2},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["random", "grid", "own ranges"],
 )

@@ -98,7 +98,9 @@ def test_a_trial_resumes_and_its_export_predicts_equally(family, method, folders
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["pabee", "berxit", "palbert"])
+@pytest.mark.parametrize(
+    "method", ["pabee", *(pytest.param(name, marks=pytest.mark.long) for name in ("berxit", "palbert"))]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_first_layers_are_a_sequence_classifier(family, method, folders, cache, tmp_path):
     spec = spec_of(method, "rte", backbone=folders[family], config={"num_hidden_layers": 0, "max_length": 32})

@@ -203,6 +203,7 @@ def answer(process: TrialProcess) -> Message:
             return message
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_hanging_process_is_ended_with_traces_in_log(tmp_path: Path) -> None:
     process = process_with(tmp_path, "if step == 3: (HERE / 'hangs').touch(); time.sleep(3600)")

@@ -19,6 +19,7 @@ print("mlflow" in sys.modules)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_driver_imports_no_mlflow_for_rays_telemetry():
     done = subprocess.run([sys.executable, "-c", COUNTS_CALLBACKS], cwd=ROOT, capture_output=True, text=True)

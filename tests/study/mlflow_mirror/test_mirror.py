@@ -380,6 +380,7 @@ def test_the_default_store_lies_in_the_study_folder(journal: MadeJournal) -> Non
     assert set(stored_runs(build_default_uri(journal.folder))) >= {"study"}
 
 
+@pytest.mark.long
 def test_only_the_default_store_skips_disk_flushes(journal: MadeJournal, tmp_path: Path) -> None:
     """Other databases hold what no journal has."""
     uris = [build_default_uri(journal.folder), f"sqlite:///{tmp_path / 'mlflow.db'}"]

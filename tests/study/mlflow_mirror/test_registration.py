@@ -129,6 +129,7 @@ def test_registered_model_carries_its_own_method(tmp_path: Path) -> None:
     assert len(json.loads(loaded.stdout)[1]["prediction"]) == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_registering_again_adds_no_version(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(study), "--register"]) == 0

@@ -193,6 +193,7 @@ def test_a_trial_on_s3_keeps_what_one_in_a_folder_keeps(s3, tmp_path):
     assert place._list_contents() == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_unreachable_bucket_delays_trial_without_loss(s3, tmp_path):
     away, port = free_port(), s3.rpartition(":")[2]

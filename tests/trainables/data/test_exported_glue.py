@@ -67,7 +67,9 @@ def test_exported_rows_are_those_of_the_source(tmp_path: Path, name: str, ending
 
 @real_files
 @pytest.mark.parametrize("ending", EXPORTS)
-@pytest.mark.parametrize("name", ["cola", pytest.param("sst2", marks=pytest.mark.long), "mrpc", "rte"])
+@pytest.mark.parametrize(
+    "name", ["cola", *(pytest.param(name, marks=pytest.mark.long) for name in ("sst2", "mrpc", "rte"))]
+)
 def test_exported_real_files_have_the_rows_of_the_official_ones(tmp_path: Path, name: str, ending: str) -> None:
     data = export(TASKS[name], str(GLUE), tmp_path, ending)
     assert [*find_data_faults(TASKS[name], data)] == []
