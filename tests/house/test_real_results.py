@@ -375,6 +375,14 @@ def test_the_page_in_the_repository_is_what_its_records_give(scale):
             assert verify(kept / stage.name) == []
 
 
+def test_the_numbers_of_the_readme_are_those_of_the_page():
+    top, page = (ROOT / "README.md").read_text().split("## Try it")[0], real_results_page.page_path("cpu").read_text()
+    (table,) = re.findall(r"```\n(.*?)```", top, re.DOTALL)
+    assert table in page
+    decimal = re.compile(r"(?<![\d.])\d+\.\d+(?![\d.])")
+    assert {*decimal.findall(top)} <= {*decimal.findall(page)}
+
+
 def split_numbers(svg: bytes) -> tuple[str, list[float]]:
     """Split a picture into its text and its decimal numbers."""
     decimal = re.compile(r"\d+\.\d+")

@@ -35,8 +35,9 @@ from trainables.pretraining.batches import Arrays, PretrainingData
 from trainables.pretraining.configuration import PretrainingRow, PretrainingSpec
 from trainables.pretraining.corpus import corpus_fingerprint
 from trainables.pretraining.models import PretrainingModel, Totals, begin_with, encoder_configuration
-from trainables.runs.optimiser import FiniteLosses, Optimiser, decay_groups, naming_memory_errors
+from trainables.runs.optimiser import Optimiser, decay_groups
 from trainables.runs.random_numbers import seeded_random
+from trainables.runs.training_errors import FiniteLosses, naming_memory_errors
 from trainables.runs.trial import Content, reading_inputs
 from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
 

@@ -49,9 +49,10 @@ from trainables.runs.evaluation import (
 )
 from trainables.runs.flops import count_flops_of_texts
 from trainables.runs.loss_curve import LossCurve
-from trainables.runs.optimiser import FiniteLosses, Optimiser, naming_memory_errors, training_words
+from trainables.runs.optimiser import Optimiser, training_words
 from trainables.runs.random_numbers import seeded_generator, seeded_random
 from trainables.runs.trained_model import start_from
+from trainables.runs.training_errors import FiniteLosses, naming_memory_errors
 from trainables.runs.trial import Content, EpochRow, Outcome, TextFlops, TrialSpec, reading_inputs
 from trainables.runs.trial_files import (
     check_same,

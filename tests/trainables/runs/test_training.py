@@ -30,9 +30,9 @@ from trainables.configuration.schema import from_json, from_plain, to_plain
 from trainables.files.sources import hash_folder
 from trainables.runs import training
 from trainables.runs.evaluation import full_depth_outputs
-from trainables.runs.optimiser import FiniteLosses
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
+from trainables.runs.training_errors import FiniteLosses
 from trainables.runs.trial import TrainingError, TrialSpec, UnreadableState
 from trainables.runs.trial_files import read_state, write_state
 
