@@ -109,7 +109,7 @@ def test_an_example_passes_the_check_of_methods(folder: str, request: pytest.Fix
 
 
 @pytest.mark.parametrize(
-    "family", [*FAMILIES[:3], *(pytest.param(name, marks=pytest.mark.long) for name in FAMILIES[3:])]
+    "family", [pytest.param(name, marks=[pytest.mark.long] * (place > 2)) for place, name in enumerate(FAMILIES)]
 )
 def test_adapters_resume_export_and_predict_on_every_family(
     family: str, adapters: Path, cache: Path, tmp_path: Path

@@ -469,5 +469,8 @@ def _suggest_name(error: BaseException) -> str:
         return suggest_nearest(error.name, dir(error.obj))
     if isinstance(error, NameError) and error.name:
         frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-        return suggest_nearest(error.name, {**frame.f_builtins, **frame.f_globals, **frame.f_locals})
+        names = {**frame.f_builtins, **frame.f_globals, **frame.f_locals}
+        for kind in ("globals", "locals"):  # from Python 3.14 on, `annotationlib` looks up the names of annotations
+            names |= names[kind] if isinstance(names[kind], dict) else {}
+        return suggest_nearest(error.name, names)
     return ""
