@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("backbone", "BERT-base; only the code for BERT has the exit head", "ALBERT-base"),
+    ("backbone", "BERT-base; only the code for BERT has the exit head", "any; by default ALBERT-base"),
     ("hidden_dropout", "0.1, as for BERT-base", "0, as in ALBERT-base's configuration"),
     ("alternation of the losses", "begins again in each epoch", "continues through all epochs"),
-    ("input of the last exit head", "an additional pooler", "the last layer's pooled output"),
+    ("input of the last exit head", "an additional pooler", "the last layer, pooled as the others are"),
     ("Adam's step count", "each weight's own steps", "all steps, also for weights trained every second step"),
-    ("threshold", "a curve over all values", "one value chosen on dev, or 0.2"),
+    ("threshold", "a curve over all values", "one value: chosen by the search, or 0.2"),
     ("score of MRPC and QQP", "F1", "accuracy with F1"),
     ("score of STS-B", "Spearman", "Pearson with Spearman"),
     ("score of MNLI", "each dev set separately", "both dev sets together"),

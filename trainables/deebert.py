@@ -23,7 +23,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("backbone", "BERT-base or RoBERTa-base", "ALBERT-base"),
     ("hidden_dropout", "0.1, as for BERT-base", "0, as in ALBERT-base's configuration"),
     ("unit of entropy", "nats", "fraction of ln C: 0.69 nats are 1 with two classes"),
-    ("entropy", "a curve over all values", "one value chosen on dev, or 0.14"),
+    ("entropy", "a curve over all values", "one value: chosen by the search, or 0.14"),
     ("last layer's answer", "from an untrained exit if the entropy is low", "always from its classifier"),
     ("gradient_clip", "norm includes the frozen encoder's gradient", "norm of the exits' gradients"),
     ("score of MRPC and QQP", "F1", "accuracy with F1"),

@@ -19,7 +19,7 @@ SPLIT_BATCH = 1  # batch size at which a note compares the heads with the encode
 NOTED_SHARE = 0.5  # least time of the heads, as a share of the encoder's, that a note reports
 BATCHES = (
     "In a batch, a layer runs until the last text has left, and decisions, removal of texts and small products take "
-    "time however few texts stay, so exits save less than for single texts, or lose time. "
+    "time however few texts stay, so exits may save less than for single texts, or lose time. "
 )
 COMMAND = "python -m study.time"
 RATIO = NumberFormat("{} ({} to {})", ("", *INTERVAL), decimals=2)
@@ -61,8 +61,7 @@ def times_table(evidence: Evidence) -> Table | None:
             "All models answered the same dev texts in turn. Each text's time is the median over the rounds, per text "
             f"of its batch; mean, median and {SLOW_TEXTS}th percentile are over texts and seeds. "
             f'"Ratio" is the mean divided by that of {_name_references(evidence)}, or of the second arm that the line '
-            "names. It is paired (same texts, same rounds), so its 95 % interval, over seeds, texts and rounds, is "
-            "more precise than those of its two means. "
+            "names. It is paired: same texts, same rounds. Intervals are 95 % intervals over seeds, texts and rounds. "
             f"{BATCHES * any(made.batch_sizes[-1] > 1 for made in evidence.measurements)}"
             '"Encoder", "heads" and "decision" are the parts of the time of one layer if no text leaves early.'
         ),
@@ -73,8 +72,8 @@ def times_table(evidence: Evidence) -> Table | None:
 
 
 def _describe(evidence: Evidence, made: Measurement) -> str:
-    busy = f"; not to be trusted: {made.disturbance}" if made.disturbance else ""
-    return f"{evidence.describe_measurement(made)}{busy}"
+    quality = f"not to be trusted: {made.disturbance}" if made.disturbance else made.quality
+    return f"{evidence.describe_measurement(made)}; {made.extent}; {quality}"
 
 
 def _list_lines(evidence: Evidence, made: Measurement) -> list[Line]:
@@ -178,8 +177,9 @@ def describe_times(evidence: Evidence) -> list[str]:
         if (sentence := _describe_ratios(evidence, made, task, size))
     ]
     scope = (
-        f"Ratios are of mean times per text, measured on {evidence.describe_measurement(made)}, at the exit settings "
-        "of the trials, so methods also differ in score; each interval is for its pair alone."
+        f"Ratios are of mean times per text, measured on {evidence.describe_measurement(made)}: {made.extent}; "
+        f"{made.quality}. The exit settings are those of the trials, so methods also differ in score; each interval is "
+        "for its pair alone."
     )
     return [*lines, scope] if lines else []
 
@@ -228,7 +228,8 @@ def _format_missed(ratio: Ratio) -> str:
         return ""
     percent = 100 * (ratio.missed - 1)
     return (
-        f"; about {percent:.{'0f' if percent >= 10 else '1g'}} % would have been found with {100 * POWER:.0f} % power"
+        f"; a difference of about {percent:.{'0f' if percent >= 10 else '1g'}} % would have been found with "
+        f"{100 * POWER:.0f} % power"
     )
 
 

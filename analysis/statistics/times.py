@@ -6,6 +6,7 @@ Only times of one measurement are compared, because machines and their other wor
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -29,7 +30,7 @@ from analysis.studies.cells import Cell
 from analysis.studies.load import Study
 from study.facts.events import TimesMeasured
 from study.facts.record import Record
-from study.terminal.text import counted
+from study.terminal.text import counted, joined
 from trainables.models.exit_rules import ExitRule, Sampled, read_setting
 from trainables.runs.times import DETAIL_EVERY, ExitKind, LayerTime, TimedModel
 
@@ -278,6 +279,18 @@ class Measurement:
         return f"{self.event.device}, {threads} (host {self.event.host}, {self.event.time[:10]})"
 
     @property
+    def extent(self) -> str:
+        """Count the models of an arm, their texts, and the rounds."""
+        own = {place: model for place, model in self._own.items() if place[0] in self.records}
+        models = Counter((self.records[key].arm, size) for key, size in own)
+        batches = {size: len(model.texts) for (_, size), model in sorted(own.items(), key=lambda item: item[0][1])}
+        texts = [
+            f"{counted(n, 'text')} alone" if size == 1 else f"{n} batches of {size}" for size, n in batches.items()
+        ]
+        rounds = _span(len(model.rounds) for model in own.values())
+        return f"{_span(models.values())} of each arm's models, {joined(texts)}, in {rounds} rounds"
+
+    @property
     def batch_sizes(self) -> list[int]:
         """All batch sizes, ascending."""
         return sorted({model.batch_size for model in self.event.models})
@@ -304,6 +317,13 @@ class Measurement:
         if self.spread > MOST_SPREAD:
             return f"times of models, relative to one another, varied by {100 * self.spread:.0f} % between rounds"
         return ""
+
+    @property
+    def quality(self) -> str:
+        """How little disturbed a measurement that is trusted."""
+        others = self.event.others_during
+        used = "" if others is None else f"other programs used {100 * others:.0f} % of the processors, and "
+        return f"{used}relative times varied by {100 * self.spread:.1g} % between rounds"
 
     def read(self, cell: Cell, batch_size: int) -> Times | None:
         """Read the times of a cell's models; None if no model was timed at this batch size."""
@@ -346,6 +366,12 @@ class Measurement:
     @cached_property
     def _own(self) -> dict[tuple[str, int], TimedModel]:
         return {(model.key, model.batch_size): model for model in self.event.models if model.exit == "own"}
+
+
+def _span(numbers: Iterable[int]) -> str:
+    """Format the lowest and the highest number, or the only one: `3 to 5`, `3`."""
+    found = sorted({*numbers})
+    return f"{found[0]} to {found[-1]}" if len(found) > 1 else f"{found[0]}"
 
 
 def _find_spreads(rounds: np.ndarray) -> list[float]:

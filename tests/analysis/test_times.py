@@ -110,8 +110,8 @@ def test_seeds_that_were_not_timed_are_named(tmp_path):
     folder = study_of(tmp_path / "s", "albert", "palbert", seeds=5, seeds_timed=(42, 44))
     evidence = evidence_of(folder)
     table = times_table(evidence)
-    assert table.heading.endswith("), without seeds 43, 45, 46") and "5 seeds" not in table.title
-    assert ", without seeds 43, 45, 46, at the exit settings" in describe_times(evidence)[-1]
+    assert "), without seeds 43, 45, 46; " in table.heading and "5 seeds" not in table.title
+    assert "), without seeds 43, 45, 46: 2 of each arm's models, " in describe_times(evidence)[-1]
     whole = evidence_of(study_of(tmp_path / "whole", "albert", "palbert", seeds=5))
     assert "without seeds" not in times_table(whole).heading and "5 seeds" in times_table(whole).title
 
@@ -149,7 +149,7 @@ def test_sentence_names_the_difference_that_would_have_been_found(tmp_path):
     evidence = evidence_of(study_of(tmp_path / "s", "albert", "pabee"))
     (made,), cells = evidence.measurements, evidence.cells_by_place
     missed = made.compare(cells["pabee", "rte"], cells["albert", "rte"], 1).missed
-    assert f"; about {100 * (missed - 1):.1g} % would have been found with 80 % power)" in describe_times(evidence)[0]
+    assert f"; a difference of about {100 * (missed - 1):.1g} % would have been found with 80 % power)" in describe_times(evidence)[0]
 
 
 def test_sentence_warns_if_the_slowest_texts_of_a_faster_method_take_longer(tmp_path):
@@ -163,10 +163,20 @@ def test_sentence_warns_if_the_slowest_texts_of_a_faster_method_take_longer(tmp_
         assert ("although its 90th percentile is 11.9 against 11.6 ms" in single) == warns
 
 
+def test_models_texts_and_rounds_are_counted_with_the_disturbance(tmp_path):
+    evidence = evidence_of(study_of(tmp_path / "s", "albert", "palbert", others=0.02))
+    (made,) = evidence.measurements
+    singles, batches = (len(made.read(evidence.cells_by_place["albert", "rte"], size).texts[0]) for size in (1, 32))
+    rounds = len(made.read(evidence.cells_by_place["albert", "rte"], 1).rounds[0])
+    counts = f"5 of each arm's models, {singles} texts alone and {batches} batches of 32, in {rounds} rounds; "
+    for text in (times_table(evidence).heading, describe_times(evidence)[-1]):
+        assert counts + "other programs used 2 % of the processors" in text
+
+
 @pytest.mark.parametrize("sizes", [(1,), (1, 32)])
 def test_caption_explains_pairs_and_batches(sizes, tmp_path):
     caption = times_table(evidence_of(study_of(tmp_path / "s", "albert", "palbert", sizes=sizes))).caption
-    assert "paired (same texts, same rounds)" in caption
+    assert "paired: same texts, same rounds" in caption
     assert ("until the last text has left" in caption) == (32 in sizes)
 
 
