@@ -47,7 +47,7 @@ class Part:
     """Some commands that belong together."""
 
     name: str
-    minutes: float  # at most; the last part has all the time that is left
+    minutes: float  # at most, of `MINUTES` for everything; the last part has all the time that is left
     commands: Sequence[Sequence[str]]  # modules with their options; run in this order while they succeed
     needs: Sequence[str] = ()  # Python packages
 
@@ -60,7 +60,7 @@ def main() -> int:
     ends: list[dict[str, Any]] = []
     for part in list_parts(arguments):
         left = deadline - time.monotonic()
-        limit = left if part.name == "study" else min(left, 60 * part.minutes)
+        limit = left if part.name == "study" else min(left, 60 * part.minutes * arguments.minutes / MINUTES)
         began = time.monotonic()
         end = run_part(part, limit)
         ends.append({"part": part.name, "end": end, "seconds": round(time.monotonic() - began, 1)})
@@ -75,7 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--glue", default="../shared/glue", help="folder with GLUE's TSV files (%(default)s)")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--quick", action="store_true", help="small sizes, which measure nothing")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything, shared out (%(default)s)")
     parser.add_argument(
         "--results",
         type=Path,

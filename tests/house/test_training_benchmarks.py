@@ -166,7 +166,7 @@ def test_a_precision_is_held_against_float32_seed_by_seed():
 def test_all_parts_for_a_gpu_run_on_a_cpu(tmp_path, monkeypatch):
     glue = write_glue(tmp_path / "glue", rows=64)
     folders = ["--glue", str(glue), "--out", str(tmp_path / "runs"), "--results", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "cpu", "--quick", *folders])
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "cpu", "--quick", "--minutes", "250", *folders])
     monkeypatch.setenv(FOLDER_VARIABLE, "")
     gpu.main()
     ends = {end["part"]: end["end"] for end in json.loads((tmp_path / "gpu.json").read_text())["parts"]}
