@@ -149,7 +149,8 @@ def test_sentence_names_the_difference_that_would_have_been_found(tmp_path):
     evidence = evidence_of(study_of(tmp_path / "s", "albert", "pabee"))
     (made,), cells = evidence.measurements, evidence.cells_by_place
     missed = made.compare(cells["pabee", "rte"], cells["albert", "rte"], 1).missed
-    assert f"; a difference of about {100 * (missed - 1):.1g} % would have been found with 80 % power)" in describe_times(evidence)[0]
+    found = f"; a difference of about {100 * (missed - 1):.1g} % would have been found with 80 % power)"
+    assert found in describe_times(evidence)[0]
 
 
 def test_sentence_warns_if_the_slowest_texts_of_a_faster_method_take_longer(tmp_path):
