@@ -283,10 +283,10 @@ class Measurement:
         """Count the models of an arm, their texts, and the rounds."""
         own = {place: model for place, model in self._own.items() if place[0] in self.records}
         models = Counter((self.records[key].arm, size) for key, size in own)
-        batches = {size: len(model.texts) for (_, size), model in sorted(own.items(), key=lambda item: item[0][1])}
-        texts = [
-            f"{counted(n, 'text')} alone" if size == 1 else f"{n} batches of {size}" for size, n in batches.items()
-        ]
+        texts = []
+        for size in self.batch_sizes:
+            batches = _span(len(model.texts) for (_, other), model in own.items() if other == size)
+            texts.append(f"{batches} texts alone" if size == 1 else f"{batches} batches of {size}")
         rounds = _span(len(model.rounds) for model in own.values())
         return f"{_span(models.values())} of each arm's models, {joined(texts)}, in {rounds} rounds"
 

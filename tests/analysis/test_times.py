@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 import analysis
 from analysis.layouts.time_tables import describe_times, times_table
-from analysis.statistics.times import LayerCosts, Ratio, Times, compare_times, find_error, list_measurements
+from analysis.statistics.times import (
+    LayerCosts,
+    Measurement,
+    Ratio,
+    Times,
+    compare_times,
+    find_error,
+    list_measurements,
+)
 from analysis.tables import write_tables
 from trainables.models.exit_rules import Patience, Threshold
 from trainables.runs.times import TimedModel
@@ -172,6 +180,9 @@ def test_models_texts_and_rounds_are_counted_with_the_disturbance(tmp_path):
     counts = f"5 of each arm's models, {singles} texts alone and {batches} batches of 32, in {rounds} rounds; "
     for text in (times_table(evidence).heading, describe_times(evidence)[-1]):
         assert counts + "other programs used 2 % of the processors" in text
+    first, *others = made.event.models
+    event = replace(made.event, models=[replace(first, texts=first.texts[:3]), *others])  # of a task with fewer texts
+    assert f"models, 3 to {singles} texts alone and {batches} batches" in Measurement(event, made.records).extent
 
 
 @pytest.mark.parametrize("sizes", [(1,), (1, 32)])
