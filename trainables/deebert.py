@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("first stage", "3 epochs at 2e-5", "the model of the arm albert"),
     ("seeds", "for both stages", "for the second stage; all start from albert's best model"),
-    ("backbone", "BERT-base or RoBERTa-base", "ALBERT-base"),
+    ("backbone", "BERT-base or RoBERTa-base", "any; by default ALBERT-base"),
     ("hidden_dropout", "0.1, as for BERT-base", "0, as in ALBERT-base's configuration"),
     ("unit of entropy", "nats", "fraction of ln C: 0.69 nats are 1 with two classes"),
     ("entropy", "a curve over all values", "one value: chosen by the search, or 0.14"),

@@ -31,6 +31,14 @@ def test_departures_of_a_variant_are_the_method_s(method: str) -> None:
     assert trainables.departures(f"{method}:a") == trainables.departures(method)
 
 
+@EVERY_METHOD
+def test_no_departure_names_what_a_plan_can_change(method: str) -> None:
+    """Whoever chooses another backbone, pooling or split for the selection still has the departures."""
+    for departure in trainables.departures(method):
+        assert "[CLS]" not in departure.here and "on dev" not in departure.here, departure
+        assert departure.what != "backbone" or "by default" in departure.here, departure
+
+
 # A line about a value, and the value: whoever changes one has to change the other.
 Values = dict[str, Any]
 HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
