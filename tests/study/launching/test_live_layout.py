@@ -62,7 +62,7 @@ def test_the_step_of_an_epoch_stands_behind_the_epochs():
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 3, 40])
 @pytest.mark.parametrize("events", [1, 30, 400])
-@pytest.mark.parametrize(("width", "height"), [(200, 60), (80, 24), (70, 5)])
+@pytest.mark.parametrize(("width", "height"), [(70, 20), (200, 60), (80, 24), (60, 8), (70, 5)])
 @pytest.mark.parametrize("awaited", ["", "workers are starting"])
 @pytest.mark.parametrize("waiting", [0, 3])
 def test_bar_and_time_left_always_fit(width, height, events, slots, waiting, awaited):
