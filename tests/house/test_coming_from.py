@@ -60,9 +60,7 @@ def test_page_has_a_command_for_each_that_is_compared() -> None:
     assert len(LAUNCHES) == len(WANTED) and len(COMMANDS) == len(LAUNCHES) + 8
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=[pytest.mark.long] * (number % 4 > 0)) for number in range(len(WANTED))]
-)
+@pytest.mark.parametrize("number", range(len(WANTED)))
 def test_launch_has_the_values_of_the_repository_and_searches_nothing(
     number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
