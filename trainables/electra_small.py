@@ -33,7 +33,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("score of MNLI", "matched dev set", "both dev sets"),
     ("score of MRPC and QQP", "accuracy", "accuracy with F1"),
     ("score of STS-B", "Spearman (README)", "Pearson with Spearman"),
-    ("learning_rate", "1e-4 for all tasks", "searched on dev for each task"),
+    ("learning_rate", "1e-4 for all tasks", "searched for each task"),
     ("weight_decay", "0 in the paper, 0.01 in its code", "0.01"),
     ("layer_decay_convention", "the paper's; its code applies one more factor", "the code's"),
     ("reported score", "median of 'a large number' of runs", "median of a few seeds"),
