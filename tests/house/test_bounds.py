@@ -1,5 +1,6 @@
 """The ends of what pyproject.toml allows: pytest tests/house/test_bounds.py; `make bounds-test` runs tests at both."""
 
+import contextlib
 import importlib.metadata
 import re
 
@@ -8,6 +9,7 @@ from helpers import requirements
 from helpers.places import ROOT
 from helpers.requirements import PROJECT
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from study.terminal.processes import EXTRA, EXTRA_MODULES
@@ -34,6 +36,17 @@ def test_lowest_constraints_are_the_lower_bounds():
 def test_tested_versions_are_within_the_bounds():
     tested = pinned("constraints.txt")
     assert [need.name for need in NEEDED if not need.specifier.contains(tested[need.name])] == []
+
+
+def test_tested_versions_can_be_installed_on_the_first_python_that_the_project_allows():
+    (first,) = re.findall(r">=([\d.]+)", PROJECT["requires-python"])
+    refused = {}
+    for name, version in pinned("constraints.txt").items():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of an extra that is not installed
+            package = importlib.metadata.distribution(name)
+            if Version(package.version) == version and (needed := package.metadata.get("Requires-Python")):
+                refused |= {} if SpecifierSet(needed).contains(f"{first}.0") else {name: needed}
+    assert refused == {}
 
 
 def test_no_bound_of_a_study_is_one_exact_version():
