@@ -269,6 +269,19 @@ def read_architecture(content: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {name: content[alias] for alias, name in aliases.items() if alias in content}
 
 
+def read_family(configuration: Mapping[str, Any]) -> str:
+    """Read the family, one of `FAMILIES`, from the content of a config.json.
+
+    Raises:
+        ValueError: if there is none, or it is not implemented.
+    """
+    family = configuration.get("model_type")
+    if family not in FAMILIES:
+        wrong = "no model_type" if family is None else f"model_type {json.dumps(family)}"
+        raise ValueError(f"config.json has {wrong}; allowed: {', '.join(FAMILIES)}")
+    return str(family)
+
+
 def check_architecture(configuration: Mapping[str, Any]) -> None:
     """Check that every field of a config.json is implemented here, or does not change the encoder's computation.
 
@@ -278,9 +291,7 @@ def check_architecture(configuration: Mapping[str, Any]) -> None:
     Raises:
         ValueError: if the family or a field is not implemented, or has an impossible value.
     """
-    family = configuration.get("model_type")
-    if family not in FAMILIES:
-        raise ValueError(f"config.json has model_type {json.dumps(family)}; allowed: {', '.join(FAMILIES)}")
+    family = read_family(configuration)
     if configuration.get("auto_map"):
         raise ValueError(
             f"config.json names its own code (auto_map), which is never run; allowed: the {family} models of "

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from trainables.configuration import EncoderConfig, TrainingConfig
-from trainables.encoders.architectures import FAMILIES, NEW_POOLERS, NYSTROM_FAMILIES, check_architecture
+from trainables.encoders.architectures import FAMILIES, NEW_POOLERS, NYSTROM_FAMILIES, check_architecture, read_family
 from trainables.encoders.backbone_files import (
     MENUS,
     SENTENCE_POOLING,
@@ -106,7 +106,6 @@ def check_weights(backbone: str) -> None:
         raise Unusable(
             f"backbone {backbone!r} has an adapter ({_ADAPTER}), which is not implemented; merge it into the weights"
         )
-    find_family(backbone)
     configuration = read_configuration(backbone)
     try:
         check_architecture(configuration)
@@ -277,9 +276,8 @@ def find_family(backbone: str) -> str:
     Raises:
         ValueError: if `config.json` names no family, or a family that is not supported.
     """
-    family = read_configuration(backbone).get("model_type")
-    if family is None:
-        raise Unusable(f"backbone {backbone!r}: config.json has no model_type; available: {', '.join(FAMILIES)}")
-    if family not in FAMILIES:
-        raise Unusable(f"backbone {backbone!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
-    return family
+    configuration = read_configuration(backbone)
+    try:
+        return read_family(configuration)
+    except ValueError as error:
+        raise Unusable(f"backbone {backbone!r}: {error}") from error
