@@ -94,7 +94,7 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
     glue = ["--glue", arguments.glue]
     data = ["--data", "mini" if quick else arguments.glue]
     local = ["--driver", "local", "--tracking-uri", "none", "--out", arguments.out]
-    shape = ["--layers", "1", "--width", "64", "--seconds", "1"] if quick else []
+    shape = ["--layers", "1", "--width", "64", "--seconds", "1", "--trials", "1", "2"] if quick else []
     training = ["benchmarks.training_speed", *glue, "--backbone", "albert-base"]
     training += ["--tasks", *(["rte"] if quick else ["rte", "mrpc", "sst2"]), "--batch-sizes", "16", "32"]
     few = ["--examples", "32", "--rounds", "1", "--contenders", "ours"] if quick else []
@@ -105,7 +105,10 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
     make_base = [] if quick else [["benchmarks.random_backbones", base, *glue]]
     shape_of_base = [] if quick else ["--backbone", base]
     timed = ["study.launch", "--method", "albert,palbert,pabee", "--task", "rte", "--epochs", "1", "--seeds", "2"]
-    sst2 = ["study.launch", "--method", "albert,palbert,pondernet,pabee,berxit", "--task", "sst2"]
+    tiny = ["--hidden-size", "64", "--layers", "4", "--examples", "8", "--rounds", "1"]
+    measured = ["--minutes", "1", "--batch-sizes", "1,2"] if quick else ["--minutes", "2"]
+    methods = "albert,palbert" if quick else "albert,palbert,pondernet,pabee,berxit"
+    sst2 = ["study.launch", "--method", methods, "--task", "sst2"]
     mean_pooling = [] if quick else ["--backbone", minilm, "--set", "pooling=mean"]
     return [
         Part("losses", 4, [["benchmarks.device_losses", *on_device, "--steps", "2" if quick else "10"]]),
@@ -113,11 +116,7 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
         Part(
             "exits",
             3,
-            [
-                ["benchmarks.early_exit_speed", "--rounds", "1", "--examples", "8", "--hidden-size", "64"]
-                if quick
-                else ["benchmarks.early_exit_speed", "--hidden-size", "768"]
-            ],
+            [["benchmarks.early_exit_speed", *(tiny if quick else ["--hidden-size", "768"])]],
         ),
         Part(
             "times",
@@ -125,7 +124,7 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
             [
                 *make_base,
                 [*timed, *once, *shape_of_base, "--name", "gpu-times"],
-                ["study.time", f"{arguments.out}/gpu-times", *on_device, "--minutes", "1" if quick else "2"],
+                ["study.time", f"{arguments.out}/gpu-times", *on_device, *measured],
             ],
             STUDY_PACKAGES,
         ),

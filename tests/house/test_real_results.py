@@ -479,7 +479,7 @@ def one_wheel(folder: Path) -> None:
 def piece(kit: Path, out: Path, *, minutes: str = "1000", after: int | None = None) -> int:
     """The exit status of a piece of the scale for CPUs; it is told to end after so many reports of its trials."""
     environment = {**os.environ, "PYTHON": os.environ.get("KIT_PYTHON", sys.executable)}
-    command = ["sh", str(kit / "run.sh"), str(out), minutes, "--scale", "cpu", "--stages", "cpu-cola"]
+    command = ["sh", str(kit / "run.sh"), str(out), minutes, "--scale", "cpu", "--stages", "cpu-cola-exits"]
     deadline = time.monotonic() + PATIENCE_SECONDS
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as shell:
         while after is not None and shell.poll() is None and reports_in(out) < after and time.monotonic() < deadline:
@@ -490,7 +490,7 @@ def piece(kit: Path, out: Path, *, minutes: str = "1000", after: int | None = No
 
 
 def reports_in(out: Path) -> int:
-    journal = out / "studies" / "cpu-cola" / "events.jsonl"
+    journal = out / "studies" / "cpu-cola-exits" / "events.jsonl"
     return journal.read_text().count('"epoch_reported"') if journal.exists() else 0
 
 
@@ -506,8 +506,8 @@ def test_twice_interrupted_moved_kit_gives_same_records(tmp_path, glue, backbone
     moved.mkdir()
     shutil.move(pieces / "records.tar.gz", moved)
     assert piece(kit, moved) == 0
-    once, often = (numbers_in(out / "studies" / "cpu-cola") for out in (whole, moved))
-    assert len(once) == launches_of("cpu")[0].trials and once == often
+    once, often = (numbers_in(out / "studies" / "cpu-cola-exits") for out in (whole, moved))
+    assert len(once) == launches_of("cpu")[1].trials and once == often
     assert piece(kit, moved, minutes="0.01") == 0  # nothing is left to do
 
 
