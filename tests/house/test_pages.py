@@ -79,7 +79,7 @@ def test_troubleshooting_messages_exist_in_code() -> None:
     assert len(shown) >= 20 and [message for message in shown if message not in joined] == []
 
 
-def test_tree_of_architecture_names_every_folder_and_existing_files() -> None:
+def test_tree_of_architecture_names_every_folder_and_file() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     tree = text[text.index("## The tree") : text.index("`tests/house/test_imports.py`")]
     files = subprocess.run(
@@ -96,3 +96,6 @@ def test_tree_of_architecture_names_every_folder_and_existing_files() -> None:
     for package in ("analysis", "search_spaces", "study", "trainables"):
         folders = {file.split("/")[1] for file in files if re.fullmatch(rf"{package}/\w+/.*\.py", file)}
         assert folders <= shown[package], package
+        deep = [file for file in files if re.fullmatch(rf"{package}/(?!.*objectives/)\w+/\w.*\.py", file)]
+        names = {file.rsplit("/", 1)[1].removesuffix(".py") for file in deep} - {"__init__"}
+        assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", tree)] == [], package
