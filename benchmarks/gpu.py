@@ -106,7 +106,7 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
     shape_of_base = [] if quick else ["--backbone", base]
     timed = ["study.launch", "--method", "albert,palbert,pabee", "--task", "rte", "--epochs", "1", "--seeds", "2"]
     tiny = ["--hidden-size", "64", "--layers", "4", "--examples", "8", "--rounds", "1"]
-    measured = ["--minutes", "1", "--batch-sizes", "1,2"] if quick else ["--minutes", "2"]
+    measured = ["--minutes", "2", *(["--batch-sizes", "1,2"] if quick else [])]
     methods = "albert,palbert" if quick else "albert,palbert,pondernet,pabee,berxit"
     sst2 = ["study.launch", "--method", methods, "--task", "sst2"]
     mean_pooling = [] if quick else ["--backbone", minilm, "--set", "pooling=mean"]

@@ -64,7 +64,7 @@ def test_the_kept_study_has_the_table_of_the_tutorial(place: tuple[Path, dict[st
     shown = said(outputs, "analysis.tables benchmarks")
     page = (ROOT / "docs/tutorial.md").read_text()
     table = [line for line in shown.splitlines() if line.startswith("|")]
-    assert len(table) == 10 and "\n".join(table) in page
+    assert len(table) > 4 and "\n".join(table) in page
 
 
 def test_the_answers_of_the_tutorial_are_there(place: tuple[Path, dict[str, str]]) -> None:
