@@ -128,7 +128,7 @@ def test_absent_data_are_machine_fault_and_trial_resumes(tmp_path):
             "^backbone '.*': config.json has num_",
         ),
         ({"config.json": '{"model_type": "bert", "vocab_size": 5}'}, "^the tokenizer has 7 tokens; .* 5 emb"),
-        ({"config.json": '{"model_type": "gpt2"}'}, "^backbone '.*' is a 'gpt2' model; "),
+        ({"config.json": '{"model_type": "gpt2"}'}, "^backbone '.*': config.json has model_type \"gpt2\"; "),
     ],
 )
 def test_unusable_backbone_or_tokenizer_is_a_user_error(changes, error, tmp_path):
