@@ -113,11 +113,7 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
     return [
         Part("losses", 4, [["benchmarks.device_losses", *on_device, "--steps", "2" if quick else "10"]]),
         Part("training", 6, [[*training, *few]]),
-        Part(
-            "exits",
-            3,
-            [["benchmarks.early_exit_speed", *(tiny if quick else ["--hidden-size", "768"])]],
-        ),
+        Part("exits", 3, [["benchmarks.early_exit_speed", *(tiny if quick else ["--hidden-size", "768"])]]),
         Part(
             "times",
             4,
