@@ -175,7 +175,25 @@ def without_waste(attend: Attention) -> Attention:
     return attend_to_real_tokens
 
 
-softmax_attention = without_waste(partial(sdpa_attention_forward, is_causal=False))  # not causal, even without a mask
+_attend: Attention = partial(sdpa_attention_forward, is_causal=False)  # not causal, even without a mask
+
+
+def _attend_in_float32_on_cpu(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Apply PyTorch's attention; on a CPU in float32.
+
+    There, its backward pass takes several times as long in bfloat16 and float16.
+    """
+    kind = query.dtype
+    if query.device.type != "cpu" or kind not in (torch.bfloat16, torch.float16):
+        return _attend(module, query, key, value, mask, **options)
+    with torch.autocast("cpu", enabled=False):
+        mixed, _ = _attend(module, query.float(), key.float(), value.float(), mask, **options)
+    return mixed.to(kind), None
+
+
+softmax_attention = without_waste(_attend_in_float32_on_cpu)
 
 AttentionInterface.register("padding_free", softmax_attention)
 AttentionMaskInterface.register("padding_free", sdpa_mask)

@@ -4,7 +4,7 @@ The configuration field `precision` has one of four values:
 
     float32         IEEE float32, also in cuDNN's convolutions and recurrent layers (PyTorch's default there is TF32)
     tensorfloat32   TF32: the factors of a product are rounded to 10-bit mantissas; only on GPUs that support TF32
-    bfloat16        autocast to bfloat16; operations that remain in float32 use IEEE float32
+    bfloat16        autocast to bfloat16; operations that remain in float32 use IEEE float32, on a CPU also attention
     float16         autocast to float16, with a scaled loss (runs/optimiser.py); for GPUs without bfloat16
 
 Parameters and optimiser states are always float32. PyTorch's precision settings are global, so they are set for the

@@ -7,12 +7,13 @@ import pytest
 import torch
 from helpers.configurations import config_of
 from helpers.walked_layers import padded, walk
+from torch.nn.functional import scaled_dot_product_attention
 
 import trainables
 from trainables.data.tasks import TASKS
 from trainables.encoders import layerwise
 from trainables.encoders.loading import load_encoder
-from trainables.encoders.token_states import Places
+from trainables.encoders.token_states import Places, softmax_attention
 from trainables.models import early_exit
 from trainables.models.exit_rules import Step, apply_exit
 
@@ -100,6 +101,17 @@ def test_cpu_attention_groups_equal_lengths_without_pads():
     states = torch.randn(5, 40, 4) * mask[:, 0, 0, :, None]
     assert torch.equal(places.padded(places.packed(states)), states)
     assert torch.equal(places.packed(states)[0, places.firsts], states[:, 0])
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+def test_cpu_attention_computes_half_precision_in_float32(kind):
+    half = torch.randn(3, 2, 4, 7, 8, generator=torch.Generator().manual_seed(0)).to(kind)
+    query, key, value = half.float()
+    exact = scaled_dot_product_attention(query, key, value).transpose(1, 2).to(kind)
+    with torch.autocast("cpu", dtype=kind):
+        mixed, _ = softmax_attention(torch.nn.Module(), *half, None)
+    assert mixed.dtype == kind
+    assert torch.equal(mixed, exact)
 
 
 @pytest.mark.parametrize("width", [10**9, 0], ids=["pads", "no pads"])
