@@ -53,7 +53,7 @@ pytestmark = pytest.mark.slow
 
 METHODS = ("albert", "palbert", "pondernet", "pabee")
 METHODS_OF = {"cpu-cola-exits": ("palbert", "pondernet")} | dict.fromkeys(
-    ("cpu-mean-sst2", "gpu"), (*METHODS, "berxit")
+    ("cpu-mean-sst2", "cpu-mean-mrpc", "cpu-mean-cola", "gpu"), (*METHODS, "berxit")
 )
 VERDICTS = ("confirmed", "same sign", "contradicted", "undecided", "not learned", "not tested")
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
@@ -118,6 +118,8 @@ def test_a_registered_plan_stays_as_it_was():
         "cpu-cola-exits": "22fdf16b54629faf",
         "cpu-sst2": "ed19a5019c385085",
         "cpu-mean-sst2": "0a327a7ab885974d",
+        "cpu-mean-mrpc": "88b595368f5ef8ca",
+        "cpu-mean-cola": "c5434cfdec15ef22",
     }
     plans = {stage.name: digest(to_plain(replace(stage.plan, data="", backbone=""))) for stage in launches_of("cpu")}
     assert plans == known
@@ -172,7 +174,7 @@ def test_a_dry_run_says_identity_and_time_and_makes_nothing(tmp_path, glue, back
         (["--backbone", "/nowhere"], "--backbone is /nowhere; allowed: a folder with a model's config.json"),
         (
             ["--stages", "cpu-cola", "gpu"],
-            "--stages is gpu; allowed: cpu-cola, cpu-cola-exits, cpu-sst2, cpu-mean-sst2",
+            "--stages is gpu; allowed: cpu-cola, cpu-cola-exits, cpu-sst2, cpu-mean-sst2, cpu-mean-mrpc, cpu-mean-cola",
         ),
     ],
 )
