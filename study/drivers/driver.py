@@ -299,7 +299,7 @@ class Driver(ABC):
         return AssignedTrial(
             key=trial.key,
             epochs=trial.epochs,
-            seconds=(trial.last.wall_seconds, trial.last.gpu_seconds) if trial.last else (0.0, 0.0),
+            seconds=trial.seconds,
             spec=spec,
             expected=self.scheduler.make_expected_attestation(trial),
             place=trial_address(self._storage, trial.key),

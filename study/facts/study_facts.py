@@ -126,6 +126,7 @@ class TrialFacts:
     scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
     last: EpochReported | None = None  # the last epoch reported
     best: EpochReported | None = None  # the best epoch so far, as the trial reports it
+    seconds: tuple[float, float] = (0.0, 0.0)  # wall-clock and GPU seconds, also of discarded reports
     decision: AshaDecided | None = None  # ASHA's last decision
     process: Process | None = None  # last process that trained the trial
     attempts: int = 0  # failed attempts since the trial was started or reopened
@@ -142,7 +143,7 @@ class TrialFacts:
         self.max_length = self.config.get("max_length")  # maximum tokens per row, on which the tokenised data depend
 
     def forget_reports(self) -> None:
-        """Discard the trial's reports, because the trial starts again from its beginning."""
+        """Discard the trial's reports, because the trial starts again from its beginning; its clock goes on."""
         self.scores, self.last, self.best, self.trained_in = {}, None, None, []
 
     @property
@@ -323,8 +324,10 @@ class StudyFacts:
             return  # reported again after a crash
         arm = self.arms[trial.started.arm]
         arm.epochs += row.epoch - trial.epochs
-        arm.gpu_seconds += event.gpu_seconds - trial.gpu_seconds
-        arm.wall_seconds += event.wall_seconds - (trial.last.wall_seconds if trial.last else 0.0)
+        wall_seconds, gpu_seconds = trial.seconds
+        arm.wall_seconds += event.wall_seconds - wall_seconds
+        arm.gpu_seconds += event.gpu_seconds - gpu_seconds
+        trial.seconds = event.wall_seconds, event.gpu_seconds
         trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
         if event.process is not None:
@@ -430,6 +433,7 @@ class StudyFacts:
         """Reset a trial to its start, and remove its scores from ASHA's rungs."""
         trial = self._touch(event.key)
         trial.forget_reports()
+        trial.seconds = 0.0, 0.0  # its folder is gone, and with it its clock
         trial.decision = trial.ended = trial.record = None
         trial.attempts = 0
         arm = self.arms[trial.started.arm]

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 
 import pytest
+from helpers.journals import MadeJournal, report_of, reported, row_of
 from helpers.simulation import Simulation, unit
 from msgspec.structs import replace
 
-from study.facts.events import ConfirmClosed, SearchClosed, TrialStarted
+from study.facts.events import ConfirmClosed, SearchClosed, TrialRestarted, TrialStarted
 from study.facts.study_facts import TrialFacts
 from study.plans import profiles
 from study.plans.resolution import resolve
@@ -147,3 +148,22 @@ def test_a_limit_holds_through_kills(gap):
     simulation.launch()
     assert used(simulation) <= PASSED * limit
     assert all(search >= 1 and confirm == SEEDS for search, confirm in cells(simulation).values())
+
+
+def test_seconds_of_a_restarted_trial_count_once():
+    """The clock of a trial goes on when it begins again."""
+    journal = MadeJournal()
+    journal.begin()
+    journal.start("k", arm="albert/rte")
+
+    def train(epoch: int, seconds: float) -> None:
+        report = report_of(row_of(epoch, 0.5), wall_seconds=seconds, gpu_seconds=seconds / 2)
+        journal.append(reported(time=journal.now(), key="k", report=report))
+
+    train(1, 3600)
+    journal.append(TrialRestarted(time=journal.now(), key="k", reason="its method changed"))
+    assert journal.facts.trials["k"].seconds == (3600, 1800)
+    train(1, 4800)
+    train(2, 6000)
+    arm = journal.facts.arms["albert/rte"]
+    assert (arm.wall_seconds, arm.gpu_seconds) == (6000, 3000)
