@@ -425,5 +425,11 @@ def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanF
 
 
 def command_line() -> str:
-    """Return the command of this process as `python -m study.launch ...`, with passwords hidden."""
-    return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
+    """Return the command of this process as `python -m study.launch ...`, with passwords and secret addresses hidden.
+
+    Nothing of --then stays: often it is a message to a service whose address is a secret.
+    """
+    words = ["python", "-m", "study.launch", *sys.argv[1:]]
+    hides = [before == "--then" for before in ["", *words]]
+    words = ["--then=***" if word.startswith("--then=") else word for word in words]
+    return masked(shlex.join("***" if hidden else word for word, hidden in zip(words, hides, strict=False)))

@@ -53,6 +53,13 @@ def test_the_command_in_plan_journal_and_report_has_none(monkeypatch):
     assert command_line() == "python -m study.launch --data https://anna:***@host/glue"
 
 
+@pytest.mark.parametrize("then", [["--then", "curl https://host/SECRET"], ["--then=curl https://host/SECRET"]])
+def test_the_command_to_run_at_the_end_is_not_kept(then, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["launch", "--task", "rte", *then, "--seeds", "3"])
+    assert "SECRET" not in command_line() and "--then" in command_line()
+    assert command_line().endswith(" --seeds 3")
+
+
 def test_the_failure_of_a_trial_has_none():
     text = "cannot reach http://anna:SECRET@proxy:3128"
     for failure in (build_failure(OSError(text), node=None), lost_process(text, is_preempted=False, node=None)):
