@@ -175,7 +175,7 @@ class _Leader:
     def work(self) -> None:
         """Run the remaining epochs and save the state after each epoch; at the end, save the backbone."""
         self._write_progress()
-        screen = _Screen(self._file)
+        screen = _Screen(self._file, self._job.max_minutes)
         with screen.bar:
             while _goes_on(not self._run.finished and self._has_time(), self._member):
                 self._run.run_epoch(screen.show_step)
@@ -342,8 +342,9 @@ def _end_with_parent() -> None:
 class _Screen:
     """Prints the progress: a bar with the remaining time on a terminal, or else a line after every epoch."""
 
-    def __init__(self, file: PretrainingFile) -> None:
+    def __init__(self, file: PretrainingFile, max_minutes: float | None) -> None:
         self._wanted, console = file.wanted_steps, console_on(sys.stdout)
+        self._limit = float("inf") if max_minutes is None else 60 * max_minutes
         self._first, self._began = file.made.steps, time.monotonic()
         made, size = file.made, f"{file.wanted_steps:,} steps of {file.made.batch_size} examples"
         where = f"continues after {made.steps:,} of {size}" if made.steps else size
@@ -363,6 +364,7 @@ class _Screen:
         if not self.bar.disable:
             return
         left = (time.monotonic() - self._began) / max(1, steps - self._first) * (self._wanted - steps)
+        left = max(0.0, min(left, self._limit - file.made.wall_seconds))
         rest = f"; about {clock(left)} left" if steps < self._wanted else ""
         loss = file.epochs[-1].row.train_loss
         print(f"{steps:,} of {self._wanted:,} steps: loss {loss:.3f}, {scores}{rest}", flush=True)
