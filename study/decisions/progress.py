@@ -156,6 +156,11 @@ class StudyProgress:
         return len(self.facts.trials) - len(self.facts.under_way)
 
     @property
+    def trials_left(self) -> int:
+        """The expected number of trials that have yet to end in this launch."""
+        return self.total_trials - self.ended_trials
+
+    @property
     def is_finished(self) -> bool:
         """True if no trial of the plan is left to run."""
         return not (self.facts.under_way or any(map(self.has_work, self.arms)))

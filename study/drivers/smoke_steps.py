@@ -39,8 +39,7 @@ class SmokeSteps:
         # By arm name. If all arms have trained with this code, this is empty, and the workers only start.
         self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
         self._code = scheduler.provenance
-        to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
-        number = min(to_come, max(1, slots))
+        number = min(scheduler.progress.trials_left, max(1, slots))
         self.parts = [dict(list(self.specs.items())[start::number]) for start in range(number)]  # not yet handed out
         self._held = dict[str, dict[str, TrialSpec]]()  # work id of a worker -> the part that it has
         self._lost = set[str]()  # arms whose part was lost once; each of them is tried once more, alone

@@ -6,6 +6,7 @@ import json
 import sys
 
 from study.cluster.resources import Resources, ThisMachine
+from study.decisions.progress import StudyProgress
 from study.facts.plan_file import format_plan
 from study.facts.study_facts import read_facts
 from study.launching.forecast import describe_time_limit, forecast_plan
@@ -39,13 +40,15 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     execution = options.execution
     machine = Resources.measure(ThisMachine(), cpus=execution.cpus_per_trial, gpus=execution.gpus_per_trial)
     slots = 1 if options.address else machine.slots()
-    forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots, storage=options.storage)
+    history, launched = read_facts(study.folder), find_launched_arms(study, options)
+    progress = StudyProgress(resolved, history, max_gpu_hours=options.max_gpu_hours, launched=launched)
+    probe_on = machine if options.probe else None
+    forecast = forecast_plan(progress, study.folder, probe_on=probe_on, slots=slots, storage=options.storage)
     if options.json:
         facts = {"folder": str(study.folder), "plan": resolved, "estimates": forecast.estimates, "done": forecast.done}
         print(json.dumps(to_plain(facts), indent=1))
         return 0
-    history = read_facts(study.folder)
-    notes = list_plan_notes(study, options, history, launched=find_launched_arms(study, options))
+    notes = list_plan_notes(study, options, history, launched=launched)
     if options.max_minutes is not None:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
     if options.then is not None:

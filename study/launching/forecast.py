@@ -22,12 +22,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from rich.filesize import decimal
 
+from study.cluster.resources import Resources
 from study.decisions import asha
-from study.decisions.progress import ArmProgress, StudyProgress, compute_progress
+from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import specify_arm
 from study.drivers.messages import Steps
 from study.facts.record import Phase, Record
-from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.study_facts import StudyFacts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.plans.samplers import describe_sampler, describe_select_by
@@ -74,22 +75,28 @@ class Forecast:
 
 
 def forecast_plan(
-    plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1, storage: str | None = None
+    progress: StudyProgress,
+    folder: Path,
+    *,
+    probe_on: Resources | None = None,
+    slots: int = 1,
+    storage: str | None = None,
 ) -> Forecast:
-    """Estimate the cost of the plan from the study's trials or, if `with_probe`, from a few steps on this machine.
+    """Estimate the cost of a plan from its study's trials, or from a few steps on this machine.
 
     Args:
+        progress: the progress of the study, with the arms and the limit of the launch that is forecast.
+        probe_on: resources of a trial on this machine, on which the steps run; None: they are not run.
         slots: number of trials that run at the same time on this machine; 1 if trials run on a cluster.
         storage: --storage, a folder or URI for models and states; None: as `choose_storage` decides.
 
     Raises:
         ValueError: if states of unfinished trials are not in this storage.
     """
-    facts = read_facts(folder)
-    measured = probe(plan) if with_probe else measure_costs(facts)
+    plan, facts = progress.plan, progress.facts
+    measured = measure_costs(facts) if probe_on is None else probe(plan, probe_on)
     costs = estimate(plan, measured)
-    progress = compute_progress(plan, facts) if facts.launches else None
-    if progress and not with_probe:
+    if facts.launches and probe_on is None:
         costs = _add_time_spent(costs, progress)
     bound = "about" if plan.protocol.early_stopping else "at most"
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
@@ -110,9 +117,9 @@ def forecast_plan(
     if plan.protocol.select_by is not UNSET:
         lines.append(describe_select_by(plan.protocol.select_by))
     place, told = choose_storage(storage, folder, facts)
-    space = estimate_space(progress or compute_progress(plan, facts), place, slots=slots, measured=measured)
+    space = estimate_space(progress, place, slots=slots, measured=measured)
     lines += told + ([space.describe()] if space else [])
-    if progress is None:
+    if not facts.launches:
         return Forecast(costs, measured, None, lines)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
     left = "unknown" if seconds is None else _format_slot_time(seconds, slots)
@@ -121,15 +128,18 @@ def forecast_plan(
     return Forecast(costs, measured, done, lines)
 
 
-def probe(resolved: ResolvedPlan) -> dict[str, MeasuredCost]:
-    """Measure each arm's cost with a few training steps and evaluation batches. Print each arm's seconds per epoch."""
+def probe(resolved: ResolvedPlan, machine: Resources) -> dict[str, MeasuredCost]:
+    """Measure each arm's cost with a few training steps and evaluation batches. Print each arm's seconds per epoch.
+
+    The steps run as in a trial with these resources.
+    """
     import torch
 
     from trainables.files.sources import cache_folder
     from trainables.runs.training import TrainingRun
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.set_num_threads(1)  # as in a trial
+    device = "cuda" if machine.gpus else "cpu"
+    torch.set_num_threads(max(1, int(machine.cpus)))
     measured = {}
     for arm in resolved.arms:
         spec = specify_arm(resolved, arm, arm.any_configuration, seed=0)
@@ -325,6 +335,7 @@ def estimate_space(
     folder = local_path(storage.address)
     if folder is None or not known or len(known) < len(sizes):
         return None
+    slots = min(slots, progress.trials_left)
     models = {arm.name: _count_models(arm) for arm in unfinished}
     needed = sum(known[name] * number for name, number in models.items()) + slots * _PEAK_MODELS * max(known.values())
     place = find_existing(folder)

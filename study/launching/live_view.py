@@ -150,7 +150,7 @@ class LiveView:
     def _time_line(self) -> str:
         elapsed = self._clock() - self._started
         left = remaining_seconds(self._progress, self._steps)
-        slots = max(1, self._slots(self._progress.facts.left_out))
+        slots = max(1, min(self._slots(self._progress.facts.left_out), self._progress.trials_left))
         eta = f", about {clock(left / slots)} left" if left is not None else ""
         return f"elapsed {clock(elapsed)}{eta}"
 

@@ -127,6 +127,15 @@ def test_dry_run_compares_space_with_backbone_size(tmp_path, capsys):
     assert needed is not None and int(needed[1]) >= 10 * 46  # of 11.7 million weights
 
 
+def test_no_more_trials_take_space_than_are_left(tmp_path):
+    plan = mini_plan(methods=("albert",), tasks=("rte",), samples=1, seeds=2)
+    progress = compute_progress(plan, StudyFacts())
+    measured = {"albert/rte": MeasuredCost(1.0, 1_000_000, "probe")}
+    space = estimate_space(progress, StudyStorage(str(tmp_path)), slots=1000, measured=measured)
+    assert space is not None and "2 more models and the files of 3 running trials" in space.describe()
+    assert space == estimate_space(progress, StudyStorage(str(tmp_path)), slots=3, measured=measured)
+
+
 def test_nothing_is_estimated_of_a_storage_under_a_uri():
     plan = mini_plan(tasks=("rte",))
     measured = {arm.name: MeasuredCost(1.0, 1_000_000, "probe") for arm in plan.arms}
@@ -156,6 +165,6 @@ def test_dry_run_measures_the_states_in_the_area_of_a_study(tmp_path):
     state = tmp_path / "states" / "study-1a" / "trials" / "k" / "state.pt"
     state.parent.mkdir(parents=True)
     state.write_bytes(b"state" * 600)
-    lines = forecast_plan(plan, tmp_path / "study", with_probe=False).lines
+    lines = forecast_plan(compute_progress(plan, journal.facts), tmp_path / "study").lines
     assert [line for line in lines if f"the disk of {tmp_path / 'states'} has" in line]
     assert f"--storage is {tmp_path / 'states'}, as in the last launch" in lines

@@ -316,17 +316,18 @@ class TrainingRun:
 
         The steps change the model, so the run must be discarded afterwards.
         """
-        batches = self._draw_batches(1)[: steps + 1]
+        first, *others = self._draw_batches(1)[: steps + 1]
+        timed = others or [first]
         self._model.train()
         with self._words():
-            self._step(self._data.train.batch(batches[0], self._device))  # untimed: the first step has one-time costs
+            self._step(self._data.train.batch(first, self._device))  # untimed: the first step has one-time costs
             began = time.monotonic()
-            for rows in batches[1:]:
+            for rows in timed:
                 self._step(self._data.train.batch(rows, self._device)).item()
             trained = time.monotonic()
         evaluated = np.arange(len(self._data.selection))[: steps * EVALUATION_FACTOR * self._config.batch_size]
         run_to_end(self._evaluate(self._data.selection.take(evaluated), 1))
-        train_share = sum(map(len, batches[1:])) / len(self._data.train)
+        train_share = sum(map(len, timed)) / len(self._data.train)
         eval_share = len(evaluated) / len(self._data.selection)
         return (trained - began) / train_share + (time.monotonic() - trained) / eval_share
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 from statistics import median
 
 import pytest
+import torch
 from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.messages import says
@@ -14,8 +15,9 @@ from msgspec.structs import replace
 
 from study import launch
 from study.decisions import asha
-from study.decisions.progress import StudyProgress
-from study.facts.events import EpochReported
+from study.decisions.progress import StudyProgress, compute_progress
+from study.facts.events import ConfirmClosed, EpochReported
+from study.facts.study_facts import read_facts
 from study.launching.forecast import (
     MeasuredCost,
     describe_backbones,
@@ -103,6 +105,40 @@ def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, m
     assert not runs.exists()
 
 
+def test_probe_runs_as_a_trial_does(tmp_path, monkeypatch, capsys):
+    """Also where all rows of train are one batch."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    threads = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    machine = ["--cpus-per-trial", "2", "--gpus-per-trial", "0"]
+    asked = ["--method", "albert", "--task", "rte", "--set", "batch_size=1000", *machine]
+    assert launch.main([*asked, "--dry-run", "--probe", "--out", str(tmp_path)]) == 0
+    assert threads == [2] and "estimated from a probe" in capsys.readouterr().out
+
+
+def test_dry_run_forecasts_the_arms_of_its_own_launch(tmp_path, capsys):
+    folder = launched_study(tmp_path / "study", mini_plan(methods=("albert", "pabee"), tasks=("rte",)))
+    left = []
+    for more in ([], ["--method", "albert"]):
+        capsys.readouterr()
+        assert launch.main(["--continue", str(folder), "--seeds", "9", *more, "--dry-run", "--json"]) == 0
+        left.append(json.loads(capsys.readouterr().out)["done"]["remaining_seconds"])
+    assert 0 < left[1] < left[0]
+
+
+def test_dry_run_forecasts_under_its_own_gpu_limit(tmp_path, capsys):
+    """Not under that of the last launch, which closed the phase."""
+    plan = mini_plan(methods=("albert",), tasks=("rte",))
+    folder = launched_study(tmp_path / "study", plan)
+    journal = MadeJournal(folder)
+    journal.begin(launch=2, plan=plan, max_gpu_hours=1.0)
+    journal.append(ConfirmClosed(time=journal.now(), arms=["albert/rte"], max_gpu_hours=1.0))
+    journal.end(launch=2)
+    capsys.readouterr()
+    assert launch.main(["--continue", str(folder), "--seeds", "9", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["done"]["remaining_seconds"] > 0
+
+
 def test_less_is_left_of_an_extended_study_than_the_whole_takes(tmp_path, capsys):
     plan = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
     folder = launched_study(tmp_path / "study", resolve(plan))  # its only search trial runs to its end
@@ -123,7 +159,9 @@ def test_time_is_given_for_one_slot_and_all(tmp_path):
     plan = replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
     folder = launched_study(tmp_path / "study", resolve(plan))
     more = resolve(replace(plan, seeds=9))
-    by_slots = {slots: forecast_plan(more, folder, with_probe=False, slots=slots).lines for slots in (1, 2)}
+    by_slots = {
+        slots: forecast_plan(compute_progress(more, read_facts(folder)), folder, slots=slots).lines for slots in (1, 2)
+    }
     assert not any("or more with" in line for line in by_slots[1])
     said = [
         re.search(

@@ -43,6 +43,15 @@ def test_time_left_ignores_slots_of_left_out_nodes():
     assert f"about {clock(left)} left" in view._time_line()
 
 
+def test_time_left_uses_no_more_slots_than_trials():
+    plan = resolve(replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=8))
+    simulation = Simulation(plan)
+    simulation.launch(kill_at=40)
+    progress = (scheduler := scheduler_of(plan, simulation.journal)).progress
+    view = LiveView(scheduler, slots=lambda without: 10_000, output=io.StringIO())
+    assert f"about {clock(remaining_seconds(progress) / progress.trials_left)} left" in view._time_line()
+
+
 def test_trials_that_are_equally_far_are_told_together():
     simulation = Simulation(
         resolve(replace(profiles.load_profile("mini"), methods=("albert",), tasks=("rte",), samples=8))

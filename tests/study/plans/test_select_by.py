@@ -9,8 +9,10 @@ from helpers.launched_studies import mini_plan
 from helpers.simulation import Simulation
 
 from study import launch
+from study.decisions.progress import compute_progress
 from study.decisions.scheduler import specify_trial
 from study.facts.plan_file import compare_plans, format_plan, read_toml
+from study.facts.study_facts import StudyFacts
 from study.launching import reading
 from study.launching.forecast import forecast_plan
 from study.plans.resolution import explain, resolve
@@ -86,7 +88,8 @@ def test_trials_of_both_phases_are_selected_by_it():
 def test_dry_run_and_explain_say_it(tmp_path):
     plan = plan_from("--select-by", "at:6")
     words = "best score within 6 mean layers"
-    assert any(words in line for line in forecast_plan(resolve(plan), tmp_path, with_probe=False, slots=1).lines)
+    progress = compute_progress(resolve(plan), StudyFacts())
+    assert any(words in line for line in forecast_plan(progress, tmp_path).lines)
     explained = explain(resolve(plan), "pabee/rte", origins={})
     assert explained.startswith("pabee/rte\n") and words in explained
 
