@@ -101,6 +101,10 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
         tokenizer = _load_tokenizer_files(files, *hub_revision(name))
         if len(tokenizer) <= len(tokenizer.all_special_ids):  # the class reads none of the files
             raise ValueError(f"{type(tokenizer).__name__} finds no words in {', '.join(sorted(files))}")
+        if not hasattr(tokenizer, "backend_tokenizer"):
+            raise ValueError(
+                f"{type(tokenizer).__name__} is written in Python; allowed: a tokenizer of the library tokenizers"
+            )
     return tokenizer
 
 
@@ -161,6 +165,8 @@ def load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig
         fields = {name: content[name] for name in ShareBertConfig.__annotations__ if name in content}
         model_config = ShareBertConfig(**fields)
     model_config.update(dropout_options(config, model_config.model_type))
+    if model_config.dtype is not None:  # that of the file; models built from a configuration would take it
+        model_config.dtype = torch.float32
     return model_config
 
 

@@ -24,7 +24,7 @@ from trainables.encoders.backbones import (
     has_new_pooler,
 )
 from trainables.encoders.family_options import family_options
-from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.encoders.loading import load_configuration, load_encoder, load_tokenizer
 from trainables.encoders.needed_weights import list_weights
 from trainables.encoders.weights import read_header
 from trainables.files.sources import Unusable
@@ -223,6 +223,22 @@ def test_other_floating_point_weights_are_accepted(dtype, tmp_path):
     folder, file = saved(tmp_path), tmp_path / "model.safetensors"
     save_file({key: value.to(dtype) for key, value in load_file(file).items()}, file, metadata={"format": "pt"})
     check_weights(folder)
+
+
+def test_untrained_model_is_float32_whatever_its_configuration_says(tmp_path):
+    folder = configured(saved(tmp_path), dtype="bfloat16")
+    (tmp_path / "model.safetensors").unlink()
+    config = configurations.config_of("albert", max_length=32)
+    assert load_configuration(folder, config).dtype == torch.float32  # pretraining builds its models of it
+    encoder = load_encoder(folder, config, vocab_size=7)
+    assert {weight.dtype for weight in encoder.parameters()} == {torch.float32}
+
+
+def test_tokenizer_written_in_python_is_refused(tmp_path):
+    folder = saved(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
+    with pytest.raises(Unusable, match=r"^tokenizer '.*' cannot be loaded: ByT5Tokenizer is written in Python; "):
+        load_tokenizer(folder, texts=list)
 
 
 @pytest.mark.parametrize("former", [False, True], ids=["zip", "former"])
