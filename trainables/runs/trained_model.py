@@ -117,12 +117,16 @@ def start_from(model: EarlyExitModel, folder: Path) -> None:
 
     Raises:
         Unavailable: the folder has no trained model.
-        ValueError: the trained model lacks some of these weights, their shapes differ, or the encoders differ.
+        ValueError: the trained model lacks some of these weights, their shapes differ, the encoders differ, or the
+            heads read the encoder in another way.
     """
     with reading_inputs():
         weights, description = read_model(folder)
     _check_same_encoder(model.encoder.configuration, description, folder)
-    for part, module in model.started_parts().items():
+    parts = model.started_parts()
+    if parts.keys() - {"encoder"}:
+        _check_same_reading(model, description, folder)
+    for part, module in parts.items():
         of_part = {name.removeprefix(f"{part}."): held for name, held in weights.items() if name.startswith(f"{part}.")}
         try:
             check_fit(module, of_part, has=f"the {part} in {WEIGHTS}")
@@ -145,6 +149,22 @@ def _check_same_encoder(config: PreTrainedConfig, description: dict[str, Any], f
         raise ValueError(
             f"start {folder}: the encoder's {name} is {theirs.get(name)!r}, but that of the backbone is "
             f"{ours.get(name)!r}; allowed: a start from a model with a backbone of the same architecture"
+        )
+
+
+def _check_same_reading(model: EarlyExitModel, description: dict[str, Any], folder: Path) -> None:
+    """Check that a trained model's classifier read the layer, and of it the vector, that it will read in `model`.
+
+    Raises:
+        ValueError: it read another.
+    """
+    config, encoder = description["spec"]["config"], model.encoder
+    layer = config.get("num_hidden_layers") or encoder.configuration.num_hidden_layers
+    pooling = "first" if config.get("head") == "first_token" else config.get("pooling", "pooler")
+    if (layer, pooling) != (encoder.num_layers, encoder.pooling):
+        raise ValueError(
+            f"start {folder}: its classifier reads layer {layer} by pooling {pooling}, but would here read layer "
+            f"{encoder.num_layers} by pooling {encoder.pooling}; allowed: a start with the same depth and pooling"
         )
 
 
