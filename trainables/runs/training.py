@@ -125,9 +125,14 @@ class TrialData:
         with reading_inputs():
             examples = load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
         self._labels |= {split: examples.labels[examples.splits == split] for split in splits}
-        if self._limit is None or self._limit >= len(examples):
+        if self._limit is None:
             return examples
-        return examples.take(np.linspace(0, len(examples) - 1, self._limit).astype(int))
+        return examples.take(choose_spread(len(examples), self._limit))
+
+
+def choose_spread(number: int, most: int) -> np.ndarray:
+    """Choose at most `most` of `number` rows, evenly spread, so that each split of MNLI's dev has some."""
+    return np.linspace(0, number - 1, min(number, most)).astype(int)
 
 
 class TrainingRun:
@@ -325,7 +330,7 @@ class TrainingRun:
             for rows in timed:
                 self._step(self._data.train.batch(rows, self._device)).item()
             trained = time.monotonic()
-        evaluated = np.arange(len(self._data.selection))[: steps * EVALUATION_FACTOR * self._config.batch_size]
+        evaluated = choose_spread(len(self._data.selection), steps * EVALUATION_FACTOR * self._config.batch_size)
         run_to_end(self._evaluate(self._data.selection.take(evaluated), 1))
         train_share = sum(map(len, timed)) / len(self._data.train)
         eval_share = len(evaluated) / len(self._data.selection)
@@ -430,7 +435,7 @@ class TrainingRun:
     def try_out(self, *, rows: int = 2) -> None:
         """Test the method's code on `rows` rows. The run must be discarded afterwards."""
         run_to_end(self.train_on([self._draw_batches(1)[0][:rows]], 1))
-        examples = self._data.selection.take(np.arange(min(rows, len(self._data.selection))))
+        examples = self._data.selection.take(choose_spread(len(self._data.selection), rows))
         evaluation = run_to_end(self._evaluate(examples, 1, self._exit_settings))
         swept(self._model, self._task, examples, evaluation.outputs)
 

@@ -471,6 +471,29 @@ def test_second_stage_needs_a_classifier_to_keep(cache, tmp_path, snapshot):
     assert one_line(raised.value, tmp_path) == snapshot
 
 
+@pytest.mark.parametrize(
+    ("trained", "second", "words"),
+    [
+        ({"num_hidden_layers": 3}, {"num_hidden_layers": 2}, "reads layer 3 by pooling pooler, but would here read "),
+        ({"head": "first_token"}, {}, "by pooling first, but would here read layer "),
+    ],
+)
+def test_second_stage_refuses_a_classifier_of_another_layer_or_input(trained, second, words, cache, tmp_path):
+    method, backbone = ("electra-small", "mini-electra") if "head" in trained else ("albert", "mini-albert")
+    source = run_to_the_end(spec_of(method, task="rte", backbone=backbone, config={"epochs": 1, **trained}), cache)
+    source.save(tmp_path)
+    spec = spec_of("deebert", task="rte", backbone=backbone, start=source.outcome().model, config=second)
+    with pytest.raises(ValueError, match=words):
+        TrainingRun(spec, cache=cache)
+
+
+def test_few_rows_of_mnli_have_both_dev_sets(cache):
+    """Without one of them, its accuracy is the mean of nothing."""
+    spec = spec_of(task="mnli", config={"batch_size": 2})
+    TrainingRun(spec, cache=cache).try_out()
+    assert TrainingRun(spec, cache=cache).measure_epoch_seconds(steps=1) > 0
+
+
 def test_start_refuses_an_encoder_that_does_not_fit(cache, tmp_path, snapshot):
     source = run_to_the_end(spec_of(backbone="mini-bert", config={"epochs": 1}), cache)
     source.save(tmp_path)
