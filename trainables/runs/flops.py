@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -17,15 +18,29 @@ from trainables.runs.evaluation import evaluating
 from trainables.runs.trial import TextFlops
 
 
+@dataclass(frozen=True)
+class _Exit(FixedLayer):
+    """The exit of an example at a layer, under a rule that decides after each layer from layer `first` on."""
+
+    first: int = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """Return the first layer at which the rule decides."""
+        return min(self.layer, self.first)
+
+
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
     """Count the FLOPs of a few texts, for exits after layer 1, 2, ...
 
     Three lengths are counted: the shortest, the middle and the longest. They determine the FLOPs of all other lengths.
     A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits, unless the heads read the
-    mean of all tokens, so three lengths below and three from `HALVED_FROM` are counted if both exist.
+    mean of all tokens, so three lengths below and three from `HALVED_FROM` are counted if both exist. It does so only
+    at the first layer at which the model's exit rule decides: `infer` expects exits only where some have just left.
     """
     rows = {int(examples.lengths[row]): row for row in _choose_texts(examples.lengths)}
-    rules = [FixedLayer(layer) for layer in range(1, model.encoder.num_layers + 1)]
+    num_layers = model.encoder.num_layers
+    first = model.exit_rule.earliest(num_layers)
+    rules = [_Exit(layer, first) for layer in range(1, num_layers + 1)]
     with evaluating(model) as device:
         batches = {tokens: examples.batch(np.array([row]), device) for tokens, row in rows.items()}
         flops = {

@@ -9,7 +9,8 @@ import torch
 from helpers.trials import run_to_the_end, spec_of
 
 from trainables.configuration.schema import Reader
-from trainables.models.answer_rules import FixedLayer
+from trainables.models import early_exit
+from trainables.models.answer_rules import FixedLayer, MaxProbability
 from trainables.runs import flops
 from trainables.runs.flops import count_flops, count_flops_of_texts
 from trainables.runs.training import TrainingRun
@@ -64,3 +65,22 @@ def test_flops_are_written_as_they_are_read(run):
 def test_a_product_of_matrices_counts_two_flops_for_every_multiplication():
     left, right = torch.ones(3, 5), torch.ones(5, 7)
     assert count_flops(lambda: left @ right + 1) == 2 * 3 * 5 * 7
+
+
+def test_long_texts_count_what_their_exits_run(run, monkeypatch):
+    """Only at the first layer at which a rule decides, an exit skips the second half of the layer for other tokens."""
+    monkeypatch.setattr(flops, "HALVED_FROM", 4)
+    monkeypatch.setattr(early_exit, "HALVED_FROM", 4)
+    examples, model, layers = run._data.selection, run._model.eval(), set()
+    model.exit_rule = MaxProbability(1.0)
+    by_tokens = {text.tokens: text.by_layer for text in count_flops_of_texts(model, examples)}
+    for row in flops._choose_texts(examples.lengths):
+        batch = examples.batch(np.array([row]), torch.device("cpu"))
+        sure = model.all_exits(batch).logits.double().softmax(-1).amax(-1)[:, 0].tolist()
+        for probability in (0.0, *(value - 1e-9 for value in sure)):
+            rule = MaxProbability(probability)
+            layer = int(model.infer(batch, rule=rule).exit_layer)
+            counted = count_flops(lambda batch=batch, rule=rule: model.infer(batch, rule=rule))
+            assert counted == by_tokens[int(examples.lengths[row])][layer - 1], (probability, layer)
+            layers.add(layer)
+    assert 1 in layers and len(layers) > 1
