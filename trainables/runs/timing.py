@@ -307,7 +307,7 @@ class RuleCosts:
 
     examples: int  # number of timed examples
     milliseconds: float
-    flops: float  # of the first batch
+    flops: float  # per example; the mean over the same examples
 
 
 def compare_rules(
@@ -337,8 +337,9 @@ def compare_rules(
             costs[size] = []
             for way in ways:
                 del way.seconds[size][0]  # warms up
-                flops = count_flops(partial(way.run, batches[0], seed=0)) / size
-                costs[size].append(RuleCosts(size * len(batches), float(np.mean(way.summarise(size).texts)), flops))
+                number = size * len(batches)
+                flops = sum(count_flops(partial(way.run, batch, seed=place)) for place, batch in enumerate(batches))
+                costs[size].append(RuleCosts(number, float(np.mean(way.summarise(size).texts)), flops / number))
     return costs
 
 

@@ -11,6 +11,7 @@ from helpers.trials import spec_of
 
 from trainables.models.exit_rules import LastLayer, Patience, Threshold
 from trainables.runs import timing
+from trainables.runs.flops import count_flops
 from trainables.runs.times import DETAIL_EVERY
 from trainables.runs.timing import (
     Contestant,
@@ -157,3 +158,11 @@ def test_rules_are_compared_on_batches_no_larger_than_the_examples(contestants):
     assert {size: [rule.examples for rule in rules] for size, rules in costs.items()} == {1: [2, 2], 3: [3, 3]}
     for early, whole in costs.values():
         assert 0 < early.flops <= whole.flops and min(early.milliseconds, whole.milliseconds) > 0
+
+
+def test_flops_of_rules_are_means_over_texts_of_all_lengths(contestants):
+    model, examples = contestants[1].model, contestants[1].examples
+    (costs,) = compare_rules(model, examples, [LastLayer()], {1: len(examples)})[1]
+    batches = [examples.batch(np.array([row]), torch.device("cpu")) for row in range(len(examples))]
+    counts = [count_flops(lambda batch=batch: model.infer(batch, rule=LastLayer())) for batch in batches]
+    assert costs.flops == pytest.approx(np.mean(counts)) and min(counts) < max(counts)
