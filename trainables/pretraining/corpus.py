@@ -239,7 +239,7 @@ def hub_documents(corpus: str) -> Iterator[Document]:
             return
         if COLUMN not in row:
             raise ValueError(f"corpus {corpus!r} has no column {COLUMN!r}; its columns are {', '.join(row)}")
-        sentences = [sentence for line in row[COLUMN].split("\n") for sentence in sentences_of_line(line)]
+        sentences = [sentence for line in (row[COLUMN] or "").split("\n") for sentence in sentences_of_line(line)]
         if sentences:
             yield tuple(sentences)
 

@@ -106,7 +106,7 @@ def test_without_a_network_a_hub_corpus_is_refused_in_one_line(snapshot: Snapsho
 
 def test_rows_of_the_hub_are_documents(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
     asked = []
-    rows = [{"text": "One. Two.\nThree."}, {"text": " "}, {"text": "Four"}]
+    rows = [{"text": "One. Two.\nThree."}, {"text": " "}, {"text": None}, {"text": "Four"}]
     monkeypatch.setattr("datasets.load_dataset", lambda *names, **options: asked.append((names, options)) or rows)
     assert list(documents("hub:owner/name:part")) == [("One.", "Two.", "Three."), ("Four",)]
     assert list(documents("hub:owner/name@v2"))
