@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers.families import FAMILIES, NUM_LAYERS, TEXTS, write_backbone
@@ -162,6 +163,19 @@ def test_training_only_the_used_words_changes_nothing(family, folders, cache):
         assert holder.get_submodule(name) is not table
         assert len(holder.get_submodule(name).weight) < table.num_embeddings
     assert holder.get_submodule(name) is table
+
+
+def test_used_words_keep_the_place_of_a_pad_that_is_not_the_tokenizers(folders, cache):
+    spec = spec_of("albert", "rte", backbone=folders["distilbert"], config={"num_hidden_layers": 0, "max_length": 32})
+    run = TrainingRun(spec, cache=cache, limit=ROWS)
+    holder, name = run._model.encoder.find_words()
+    tokens = np.unique(run._data.train.tokens)
+    table = holder.get_submodule(name)
+    table.padding_idx = next(token for token in range(table.num_embeddings) if token not in tokens and token)
+    with training_words(run._model, run._data.train, weight_decay=0.0)():
+        used = holder.get_submodule(name)
+        used(torch.tensor([int(tokens.min())])).sum().backward()
+        assert used.weight.grad.any()
 
 
 def test_configurations_of_exports_have_a_type_for_each_layer(folders, cache, tmp_path):

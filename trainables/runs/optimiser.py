@@ -249,6 +249,8 @@ def training_words(
     is_used = torch.zeros(table.num_embeddings, dtype=torch.bool)
     is_used[torch.from_numpy(examples.tokens.astype("int64"))] = True
     is_used[examples.pad_token] = True
+    if table.padding_idx is not None:  # its embedding gets no gradient, and no other may take its place
+        is_used[table.padding_idx] = True
     words = is_used.nonzero()[:, 0].to(table.weight.device)
     used = _UsedWords(table, words)
 
