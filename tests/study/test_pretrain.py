@@ -23,6 +23,7 @@ from helpers.started_processes import descendants, is_alive, kill, kill_all
 
 from search_spaces import objectives as recipes
 from study import pretrain
+from study.drivers import pretraining
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining, read_pretraining
 from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.encoders.mini_backbones import word_tokenizer
@@ -538,3 +539,14 @@ def test_mlflow_that_is_away_costs_a_warning(tmp_path, corpus, capsys):
     where = ("--tracking-uri", "http://127.0.0.1:9")
     assert pretrain.main(["mlm", "--corpus", corpus, *SMALL[:-2], *where, "--to", str(tmp_path / "to")]) == 0
     assert "warning: MLflow at http://127.0.0.1:9 is unreachable: " in capsys.readouterr().err
+
+
+def test_time_left_ends_with_max_minutes(capsys):
+    made = SimpleNamespace(steps=0, batch_size=8, objective="mlm", corpus="mini", backbone="b", scores={})
+    epochs = [SimpleNamespace(row=SimpleNamespace(train_loss=1.0))]
+    file = SimpleNamespace(made=made, wanted_steps=1_000_000_000, epochs=epochs)
+    screen = pretraining._Screen(file, 10.0)
+    screen._began -= 60
+    made.steps, made.wall_seconds = 10, 60.0
+    screen.show_epoch(file)
+    assert "; about 9:00 left" in capsys.readouterr().out
