@@ -128,9 +128,11 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
         entries["gain"] = gain
     if saving := evidence.savings.get(place):
         entries["fewest_layers"] = _format_kept(saving.own)
-    made, plain = evidence.trusted_times, evidence.find_plain(place)
-    if made is not None and plain is not None and plain is not cell:
-        ratio = made.compare(cell, plain, made.batch_sizes[0])
+    plain, newest = evidence.find_plain(place), evidence.trusted_times
+    if newest is not None and plain is not None and plain is not cell:
+        size = newest.batch_sizes[0]
+        made = evidence.find_trusted_times(place[1], size)
+        ratio = made.compare(cell, plain, size) if made else None
         entries["time_ratio"] = Entry.from_text(NO_SETTING) if ratio is None else format_ratio(ratio)
     return entries
 

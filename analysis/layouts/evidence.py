@@ -45,9 +45,11 @@ from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row, make_rows, name_studies
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import Answers, read_cell_predictions
+from study.terminal.text import joined
 from trainables.configuration.schema import to_plain
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 
+PRECISION = "float32"  # precision that goes without saying
 COIN_STEP = 0.25  # layers between the points of a line of coins
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
 
@@ -293,20 +295,30 @@ class Evidence:
         return sorted({seed for cell in cells for seed in cell.seeds} - timed) if timed else []
 
     def describe_measurement(self, made: Measurement) -> str:
-        """Name the machine of a measurement, and the seeds that it left out."""
+        """Name the machine of a measurement, the precision if it is not float32, and the seeds that it left out."""
+        timed = [cell for cell in self.cells_by_place.values() if any(made.read(cell, n) for n in made.batch_sizes)]
+        found = {str(one.config.get("precision", PRECISION)) for cell in timed for one in cell.records} - {PRECISION}
         missing = self.list_untimed_seeds(made)
-        return f"{made.machine}, without seeds {', '.join(map(str, missing))}" if missing else made.machine
+        parts = [made.machine, *[f"in {joined(sorted(found))}"] * bool(found)]
+        parts += [f"without seeds {', '.join(map(str, missing))}"] * bool(missing)
+        return ", ".join(parts)
 
     @property
     def trusted_times(self) -> Measurement | None:
-        """The newest measurement that nothing disturbed. Only its times are in sentences and pictures."""
+        """The newest measurement that nothing disturbed."""
         return next((made for made in self.measurements if not made.disturbance), None)
 
-    def find_trusted_times(self, task: str) -> Measurement | None:
-        """Find the newest measurement that timed models of the task with single texts, and that nothing disturbed."""
+    def find_trusted_times(self, task: str, size: int | None = None) -> Measurement | None:
+        """Find the newest measurement that timed models of the task, and that nothing disturbed.
+
+        Only such times are in sentences and pictures. `size` asks for texts per batch.
+        """
         cells = [cell for (_, other), cell in self.cells_by_place.items() if other == task]
-        trusted = (made for made in self.measurements if not made.disturbance)
-        return next((made for made in trusted if any(made.read(cell, 1) for cell in cells)), None)
+        for made in self.measurements:
+            sizes = made.batch_sizes if size is None else [size]
+            if not made.disturbance and any(made.read(cell, one) for cell in cells for one in sizes):
+                return made
+        return None
 
     @property
     def time_references(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from analysis.layouts.evidence import Evidence, make_table
+from analysis.layouts.evidence import PRECISION, Evidence, make_table
 from analysis.layouts.table import INTERVAL, Block, Entry, Line, NumberFormat, Table
 from analysis.statistics.comparisons import POWER
 from analysis.statistics.samples import Place
@@ -147,9 +147,10 @@ def _list_head_notes(evidence: Evidence) -> list[str]:
                 continue
             reason = ""
             if cell.config and cell.config.get("lambda_layer_arch") == "linear_cat":
+                exact = " in float32" * (cell.config.get("precision", PRECISION) != PRECISION)
                 reason = (
-                    "; its Λ reads the weights of several hidden layers of twice the encoder's width, which costs "
-                    "time for a single text, although it adds few FLOPs"
+                    f"; its Λ reads the weights of several hidden layers of twice the encoder's width{exact}, which "
+                    "costs time for a single text, although it adds few FLOPs"
                 )
             share = f"{100 * layer.heads / layer.encoder:.0f} %"
             notes.append(f"for a single text, the heads of {row} on {task} take {share} of the encoder's time{reason}")
@@ -166,20 +167,25 @@ def describe_times(evidence: Evidence) -> list[str]:
         return []
     if not evidence.measurements:
         return [f"Times were not measured. To measure them: {_list_commands(evidence)}"]
-    made = evidence.trusted_times
-    if made is None:
+    tasks = dict.fromkeys(task for _, task in evidence.cells_by_place)
+    trusted = {task: made for task in tasks if (made := evidence.find_trusted_times(task))}
+    if not trusted:
         reason = evidence.measurements[0].disturbance
         return [f"No times are compared: {reason}. To measure again on an idle machine: {_list_commands(evidence)}"]
     lines = [
         f"Time on {TASKS[task].title}, in batches of {size}: {sentence}."
-        for task in dict.fromkeys(task for _, task in evidence.cells_by_place)
+        for task, made in trusted.items()
         for size in made.batch_sizes
         if (sentence := _describe_ratios(evidence, made, task, size))
     ]
+    measured = [
+        f"{evidence.describe_measurement(made)}: {made.extent}; {made.quality}"
+        for place, made in enumerate(trusted.values())
+        if made not in [*trusted.values()][:place]
+    ]
     scope = (
-        f"Ratios are of mean times per text, measured on {evidence.describe_measurement(made)}: {made.extent}; "
-        f"{made.quality}. The exit settings are those of the trials, so methods also differ in score; each interval is "
-        "for its pair alone."
+        f"Ratios are of mean times per text, measured on {'; and on '.join(measured)}. The exit settings are those of "
+        "the trials, so methods also differ in score; each interval is for its pair alone."
     )
     return [*lines, scope] if lines else []
 

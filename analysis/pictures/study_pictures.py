@@ -137,18 +137,18 @@ def _compare_costs(evidence: Evidence, places: Sequence[Place]) -> tuple[dict[Pl
 
     Also return the name of the unit.
     """
-    cells, made = evidence.cells_by_place, evidence.trusted_times
+    cells, newest = evidence.cells_by_place, evidence.trusted_times
+    size = newest.batch_sizes[0] if newest else 1
     times: dict[Place, tuple[float, float, float]] = {}
-    for place in places if made else ():
-        reference = evidence.find_time_reference(place)
-        assert made is not None
-        if reference is cells[place]:
+    for place in places:
+        reference, made = evidence.find_time_reference(place), evidence.find_trusted_times(place[1], size)
+        if made and reference is cells[place]:
             times[place] = 1.0, 1.0, 1.0
-        elif reference and (ratio := made.compare(cells[place], reference, made.batch_sizes[0])):
+        elif made and reference and (ratio := made.compare(cells[place], reference, size)):
             times[place] = ratio.value, ratio.low, ratio.high
-    if made and len(times) == len(places):
+    if times and len(times) == len(places):
         references = " or ".join(evidence.time_references)
-        return times, f"time per text in batches of {made.batch_sizes[0]}, relative to {references}"
+        return times, f"time per text in batches of {size}, relative to {references}"
     baseline = str(evidence.baseline)
     layers = {place: relative_layers(cells[place], cells[baseline, place[1]]) for place in places}
     return {place: (cost,) * 3 for place, cost in layers.items() if cost}, f"layers relative to {baseline}"

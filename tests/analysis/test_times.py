@@ -11,7 +11,10 @@ from helpers.timed_studies import timed_study
 from msgspec.structs import replace
 
 import analysis
+from analysis.layouts.answer import summary_table
 from analysis.layouts.time_tables import describe_times, times_table
+from analysis.pictures import study_pictures
+from analysis.pictures.time_picture import time_picture
 from analysis.statistics.times import (
     LayerCosts,
     Measurement,
@@ -122,6 +125,37 @@ def test_seeds_that_were_not_timed_are_named(tmp_path):
     assert "), without seeds 43, 45, 46: 2 of each arm's models, " in describe_times(evidence)[-1]
     whole = evidence_of(study_of(tmp_path / "whole", "albert", "palbert", seeds=5))
     assert "without seeds" not in times_table(whole).heading and "5 seeds" in times_table(whole).title
+
+
+def test_precision_of_timed_models_is_named_if_it_is_not_float32(tmp_path):
+    records = [
+        replace(row, config=row.config | {"precision": "bfloat16"})
+        for method in ("albert", "palbert")
+        for row in arm(method, "rte", [0.7] * 3)
+    ]
+    write_study(tmp_path / "s", records, seeds=3)
+    folder = timed_study(tmp_path / "s", lambda record, size: MEANS[record.method])
+    evidence = evidence_of(folder)
+    assert "), in bfloat16; " in times_table(evidence).heading
+    assert "), in bfloat16: " in describe_times(evidence)[-1] and "), in bfloat16. " in time_picture(evidence).caption
+    assert "float32" not in times_table(evidence_of(study_of(tmp_path / "exact", "albert", "palbert"))).heading
+
+
+def test_studies_of_other_tasks_keep_their_own_times(tmp_path):
+    folders = []
+    for task in ("rte", "mrpc"):
+        records = [row for method in ("albert", "palbert") for row in arm(method, task, [0.7] * 3)]
+        write_study(tmp_path / task, records, seeds=3)
+        folders.append(timed_study(tmp_path / task, lambda record, size: MEANS[record.method]))
+    evidence = evidence_of(*folders)
+    summary = {line.label: line.entries for line in summary_table(evidence).parts[0].lines}
+    assert all(summary[f"palbert/{task}"]["time_ratio"].text.startswith("1.30 (") for task in ("rte", "mrpc"))
+    sentences = describe_times(evidence)
+    assert any(line.startswith("Time on RTE, in batches of 1:") for line in sentences)
+    assert any(line.startswith("Time on MRPC, in batches of 1:") for line in sentences)
+    assert sentences[-1].count("node-1") == 2
+    _, unit = study_pictures._compare_costs(evidence, [*evidence.cells_by_place])
+    assert unit.startswith("time per text")
 
 
 def test_sentences_compare_all_pairs(tmp_path):
