@@ -48,6 +48,7 @@ from study.facts.study_folder import (
     compute_predictions_digest,
     predictions_file,
 )
+from study.plans.resolved_plan import ResolvedPlan
 from study.storage.addresses import is_uri
 from study.storage.models import DESCRIPTION, WEIGHTS, DamagedModel, find_model_address, local_model
 from study.terminal.command_line import Command, argument, option
@@ -103,7 +104,8 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
         evidence = gather([study])
     except ValueError as error:
         return [*lines, f"the numbers cannot be recomputed: {error}"]
-    confirmed = [record for record in study.records if record.phase == "confirm" and record.status == "completed"]
+    kept = ("completed", "dropped")  # of a dropped trial, tests and intervals keep the score
+    confirmed = [record for record in study.records if record.phase == "confirm" and record.status in kept]
     drawn = _draw_models(study, confirmed, again)
     lines += [*compare_predictions(study, confirmed), *compare_models(study, confirmed)]
     made_by = f"python -m study.rebuild {folder}"
@@ -135,12 +137,23 @@ def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[st
     launched = facts.last_launch.began.plan
     yield from list_differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
     found, wanted = (
-        {"asked": {name: value for name, value in to_plain(plan.request.score_fields).items() if name not in PLACES}}
+        {"asked": _read_asked(plan)}
         | {arm.name: to_plain(arm) for arm in plan.arms}
         | ({"repeated_texts": to_plain(plan.repeated_texts or {})} if launched.repeated_texts else {})
         for plan in (file.plan, launched)
     )
     yield from list_differences(f"{PLAN}:", found, wanted)
+
+
+def _read_asked(plan: ResolvedPlan) -> dict[str, Any]:
+    """Return what a plan's request says about its scores and tables, without paths.
+
+    Numbers of seeds and samples are left out: a finished study may grow them without a launch.
+    """
+    asked, sizes = plan.request, {name: task.sizes for name, task in (plan.own_tasks or {}).items()}
+    fields = {name: value for name, value in asked.score_fields.items() if name not in PLACES}
+    fields |= {"methods": asked.methods, "tasks": asked.tasks, "first": asked.first or {}}
+    return to_plain({**fields, "is_generated": asked.is_generated, "rows of own tasks": sizes})
 
 
 def compare_registration(facts: StudyFacts) -> Iterator[str]:

@@ -30,9 +30,11 @@ from helpers.trained_studies import trained_study
 
 from analysis.verify import main, verify
 from study.facts.events import FILE
+from study.facts.plan_file import FILE as PLAN
 from study.facts.study_folder import compute_journal_digest, compute_plan_digest
 from study.mirror import main as mirror_command
 from study.mirror import mirror
+from study.plans.resolved_plan import digest
 
 pytestmark = pytest.mark.slow
 
@@ -109,6 +111,18 @@ def test_copies_of_the_best_seed_are_found(study: Path) -> None:
     (line,) = verify(study)
     assert line.startswith("the tables cannot be recomputed: ")
     assert f"{ARM}: seeds {first.seed} and {second.seed} have the same predictions to the last bit" in line
+
+
+@pytest.mark.parametrize(
+    "edited", [{"methods": ["palbert"]}, {"tasks": ["rte"]}, {"data": "hub"}], ids=lambda edited: next(iter(edited))
+)
+def test_plan_that_hides_rows_or_their_origin_is_found(study: Path, edited: dict[str, object]) -> None:
+    path = study / PLAN
+    content = json.loads(path.read_text())
+    content["plan"]["asked"] |= edited
+    del content["digest"]
+    path.write_text(json.dumps(content | {"digest": digest(content)}))
+    assert has(verify(study), "plan.json:", "asked")
 
 
 def test_method_that_left_its_files_is_found(study: Path) -> None:
