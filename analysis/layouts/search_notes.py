@@ -35,12 +35,13 @@ def seed_notes(rows: list[Row]) -> list[str]:
 def dropped_notes(rows: Iterable[Row]) -> list[str]:
     """List the trials that the user dropped, each with the reason, and say which numbers keep them."""
     return [
-        f"{record.phase} trial {record.trial} of {cell.name} (seed {record.seed}) was dropped: {record.error}"
+        f"{record.phase} trial {record.trial} of {own.name} (seed {record.seed}) was dropped: {record.error}"
         + ("" if record.score is None else f"; means and tests keep its score, {POINTS.text(record.score)}")
-        * (record in cell.tested)
+        * (record in own.tested)
         for row in rows
         for cell in row.cells.values()
-        for record in cell.dropped
+        for own in find_repeats(cell)
+        for record in own.dropped
     ]
 
 

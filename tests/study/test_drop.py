@@ -24,6 +24,7 @@ from study.decisions.progress import compute_progress
 from study.facts.journal import Journal
 from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
+from study.facts.study_folder import predictions_file
 from study.launching.screen import arms_table
 from study.mlflow_mirror.run_content import StudyRuns
 from study.terminal.text import points
@@ -100,6 +101,14 @@ def test_table_names_the_trial_and_the_reason(folder, snapshot):
         assert [line for line in lines if "a bad disk" in line] == snapshot
 
 
+def test_study_with_a_dropped_final_run_still_agrees(folder, capsys):
+    trial = arm_of(folder).confirmed[1]
+    assert drop.main([str(folder), trial.key, "--because", "a bad disk"]) == 0
+    assert not any(trial.key in line for line in verify.verify(folder))
+    predictions_file(folder, trial.key).write_bytes(b"other")
+    assert any(trial.key in line for line in verify.verify(folder))
+
+
 def test_drop_of_a_scored_trial_changes_the_median_but_no_test(tmp_path):
     plan = mini_plan(methods=("albert", "palbert"), tasks=("rte",), samples=1, seeds=3)
     folder = launched_study(tmp_path / "s", plan)
@@ -146,6 +155,8 @@ def test_drop_of_a_scored_trial_changes_no_test_over_searches(tmp_path):
         assert drop.main([str(folder), cell.records[0].key, "--because", "a bad disk"]) == 0
     after = gather([load_study(folder)])
     assert after.comparisons_of_methods == before.comparisons_of_methods != []
+    notes = [note for note in after.limits if note.endswith("a bad disk") or "a bad disk;" in note]
+    assert sorted(note.split(" of ")[1].split(" (")[0] for note in notes) == ["albert/rte@2", "palbert/rte"]
     assert not any("left out" in note for note in search_repeats_table(after).notes)
 
 
