@@ -31,7 +31,7 @@ def add_given_scores(table: Table, file: Path) -> Table:
         if not (method and source):
             raise ValueError(f"{where}: method or source is empty; allowed: a name, and where the score was printed")
         try:
-            resolve_name(task, [name for name in table.shown if name in (*TASKS, "macro")], what="column")
+            task = resolve_name(task, [name for name in table.shown if name in (*TASKS, "macro")], what="column")
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
         of_row = scores.setdefault((method, source), {})

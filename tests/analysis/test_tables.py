@@ -175,7 +175,7 @@ def test_two_protocols_never_share_a_table(tmp_path, snapshot):
     ]
 
 
-GIVEN = "method,task,score,source\nCascade,rte,71.25,their table 2\nCascade,cola,40,their table 2\nOurs,rte,-3,a run\n"
+GIVEN = "method,task,score,source\nCascade,rte,71.25,their table 2\nCascade,CoLA,40,their table 2\nOurs,rte,-3,a run\n"
 
 
 def two_tasks(folder: Path) -> Path:
@@ -202,7 +202,7 @@ def test_scores_from_elsewhere_stand_apart_and_are_marked(tmp_path, capsys, snap
 
 def test_scores_from_elsewhere_are_only_printed_without_out(tmp_path, capsys):
     study, file = two_tasks(tmp_path / "study"), tmp_path / "given.csv"
-    file.write_text(GIVEN.replace("Cascade,cola,40,their table 2\n", ""))
+    file.write_text(GIVEN.replace("Cascade,CoLA,40,their table 2\n", ""))
     assert main([str(study), "--beside", str(file), "--tasks", "rte"]) == 0
     printed = capsys.readouterr().out
     assert "Cascade (their table 2)" in printed and "**Given by hand, not tested**" in printed and "CoLA" not in printed
@@ -219,8 +219,8 @@ def test_scores_from_elsewhere_are_only_printed_without_out(tmp_path, capsys):
         GIVEN.replace("71.25", "0.71").replace("40", "0.4").replace("-3", "0"),
         GIVEN.replace("71.25", "high"),
         GIVEN.replace("71.25", "710"),
-        GIVEN.replace(",cola,", ",rte,"),
-        GIVEN.replace(",cola,", ",rtee,"),
+        GIVEN.replace(",CoLA,", ",RTE,"),
+        GIVEN.replace(",CoLA,", ",rtee,"),
         GIVEN.replace("a run", ""),
     ],
 )
