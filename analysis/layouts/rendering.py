@@ -21,7 +21,9 @@ from analysis.layouts.table import GAP, MARKS, Block, Entry, Line, Table
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 STANDARD_FORMATS: tuple[Format, ...] = ("md", "csv")  # besides JSON; files in the other formats are made on request
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?!inf\b|[\d.]|$)")  # the beginning of a text that spreadsheets run as a formula
+_SIGNED = r"(?:inf|\.?\d[\d.,]*(?:e[+-]?\d+)?)"  # a number after its sign
+# The beginning of a text that spreadsheets run as a formula: not that of a number or an interval.
+_FORMULA = re.compile(rf"[=@\t\r]|[+-](?!{_SIGNED}?(?: ?\([^()]*\)| to [+-]?[\d.]+)?[^\w+*/|(!-]*$)")
 NOTES_SHOWN = 3  # in HTML; a longer list is folded
 SENTENCES_SHOWN = 2  # in HTML; the rest of a caption is folded
 _ESTIMATE = re.compile(r"([+-]?\d+(?:\.\d+)?) (\([+-]?\d+(?:\.\d+)? to [+-]?\d+(?:\.\d+)?\))")

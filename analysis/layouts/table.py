@@ -151,8 +151,8 @@ class Table:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The columns that have an entry in our own lines. CSV and JSON files have all columns."""
-        ours = [line.entries for line in self.lines if not line.published]
+        """The columns that have an entry in our own lines, of all blocks. CSV and JSON files have all columns."""
+        ours = [line.entries for block in self.parts for line in block.lines if not line.published]
         return {name: title for name, title in self.columns.items() if any(name in entries for entries in ours)}
 
     @property

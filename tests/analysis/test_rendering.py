@@ -98,13 +98,22 @@ def test_csv_has_seed_columns_and_empty_gaps():
     assert (row["rte"], row["rte_n"], row["cola"]) == ("71.5", "4", "")
 
 
-@pytest.mark.parametrize("label", ["=1+1", "@sum", "+cmd|' /c calc'!A0", "-x", "\t=1"])
+def test_column_of_another_block_alone_is_shown():
+    table = made([Line("palbert", {"rte": SCORE})], blocks=[Block("More", [Line("pabee", {"cola": SCORE})])])
+    assert list(table.shown) == ["rte", "cola"]
+    published = Line("PALBERT", {"cola": SCORE}, source="published")
+    assert list(made([Line("palbert", {"rte": SCORE})], blocks=[Block("Theirs", [published])]).shown) == ["rte"]
+
+
+@pytest.mark.parametrize(
+    "label", ["=1+1", "@sum", "+cmd|' /c calc'!A0", "-x", "\t=1", "-2+3+cmd|' /C calc'!A0", "+1+1"]
+)
 def test_csv_has_no_formula(label):
     (row,) = rows_of_csv(made([Line(label, {"rte": Entry.from_text(f"{label}!")})]))
     assert (row["method"], row["rte"]) == (f"'{label}", f"'{label}!")
 
 
-@pytest.mark.parametrize("text", ["-1.0", "-0.5 to 0.2", "+.5", "-", "-inf", "a=1", ""])
+@pytest.mark.parametrize("text", ["-1.0", "-0.5 to 0.2", "+.5", "-1e-05", "-2.1°", "-", "-inf", "a=1", ""])
 def test_csv_keeps_numbers_and_gaps(text):
     (row,) = rows_of_csv(made([Line("palbert", {"rte": Entry.from_text(text)})]))
     assert row["rte"] == text
