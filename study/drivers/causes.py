@@ -94,6 +94,11 @@ def breaks_process(error: BaseException) -> bool:
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
+def is_of_the_method(error: BaseException) -> bool:
+    """Check whether the exception says that the method broke its process, for example by an index out of range."""
+    return bool(_WORDS_OF_THE_METHOD.search(str(error)))
+
+
 def select_frames(module: str, error: BaseException) -> list[traceback.FrameSummary]:
     """Select the frames of an exception's traceback that are in the file of the module."""
     loader = getattr(getattr(sys.modules.get(module), "__spec__", None), "loader", None)  # None if the import failed
@@ -110,5 +115,5 @@ def _find_cause(error: BaseException) -> Cause:
         return "method"
     if isinstance(error, OSError) and error.errno in FULL:
         return "disk"
-    is_by_words = _WORDS_OF_THE_MACHINE.search(str(error)) and not _WORDS_OF_THE_METHOD.search(str(error))
+    is_by_words = _WORDS_OF_THE_MACHINE.search(str(error)) and not is_of_the_method(error)
     return "machine" if isinstance(error, _OF_THE_MACHINE) or is_by_words else "method"

@@ -25,6 +25,7 @@ from types import FrameType
 
 import msgspec
 
+from study.drivers.causes import is_of_the_method
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Loss, Message
 from study.drivers.worker import Worker
 from study.facts.study_folder import WORKERS_LOG
@@ -290,7 +291,7 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001  # the launch reports it with its trial
             traceback.print_exc()
             lines = str(error).strip().splitlines() or [""]
-            lost = Message(lost=Loss(error=f"{type(error).__name__}: {lines[0]}"))
+            lost = Message(lost=Loss(error=f"{type(error).__name__}: {lines[0]}", is_crash=is_of_the_method(error)))
             with suppress(OSError):
                 connection.send_bytes(msgspec.json.encode(lost))
             sys.exit(1)

@@ -96,33 +96,41 @@ def _set_threads(number: int) -> None:
 
 
 def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
-    """Try one training step of each arm, and report the failures that methods caused."""
+    """Try one training step of each arm, and report the failures that methods caused.
+
+    After a CUDA error, which makes the process unusable, the other arms are not tried.
+    """
     failures = dict[str, Failure]()
     for arm, spec in specs.items():
         print(f"{to_second(utc_now())} {arm}: its first training step", flush=True)
-        if failure := _try_step(spec, device, node):
+        failure, is_broken = _try_step(spec, device, node)
+        if failure:
             failures[arm] = failure
+        if is_broken:
+            break
     code = read_provenance()
     return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
 
 
-def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
-    """Try one training step; return a failure that the method caused, or None."""
+def _try_step(spec: TrialSpec, device: str, node: str | None) -> tuple[Failure | None, bool]:
+    """Try one training step; return a failure that the method caused, or None, and whether the process is unusable."""
     try:
         from trainables.files.sources import cache_folder
         from trainables.runs.training import TrainingRun
 
         TrainingRun(spec, device=device, cache=cache_folder()).try_out()
     except TrainingError:  # depends on the configuration, so the trials report it
-        return None
+        return None, False
     except (Exception, SystemExit) as error:  # noqa: BLE001  # it becomes a failure
-        module = trainables.build_module_name(spec.method)
+        module, is_broken = trainables.build_module_name(spec.method), breaks_process(error)
         failure = build_failure(error, node=node, module=module)
         if failure.cause == "method":
-            return failure
+            return failure, is_broken
         if isinstance(error, ImportError) and select_frames(module, error):
-            return replace(failure, cause="method", error=f"{failure.error} ({format_place(error, module)})")
-    return None
+            failure = replace(failure, cause="method", error=f"{failure.error} ({format_place(error, module)})")
+            return failure, is_broken
+        return None, is_broken
+    return None, False
 
 
 def run_trial(

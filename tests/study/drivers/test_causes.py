@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 import threading
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,9 @@ from helpers.trials import expected_of, next_message, spec_of
 from msgspec.structs import replace
 
 import trainables.albert
+from study.drivers import trial_process
 from study.drivers.causes import breaks_process, build_failure, lost_process
-from study.drivers.messages import AssignedTrial, Message
+from study.drivers.messages import MESSAGES, AssignedTrial, Message
 from study.drivers.worker import run_trial
 from study.facts.events import TRACEBACK_CHARACTERS
 from trainables.runs.training import TrainingRun
@@ -105,6 +109,29 @@ def test_process_lost_with_its_node_is_nobodys_fault():
 def test_an_error_that_a_gpu_stays_in_ends_the_process():
     assert breaks_process(RuntimeError("CUDA error: device-side assert triggered"))
     assert not breaks_process(RuntimeError("shape mismatch"))
+
+
+@pytest.mark.parametrize(
+    ("words", "is_of_method"), [("device-side assert triggered", True), ("uncorrectable ECC error encountered", False)]
+)
+def test_process_that_a_method_broke_has_crashed(words, is_of_method, monkeypatch):
+    """So that the trial fails if the crash returns, and is not tried for ever as after a fault of the machine."""
+
+    def fail(self, specification):
+        raise RuntimeError(f"CUDA error: {words}")
+
+    ours, theirs = Pipe()
+    monkeypatch.setattr(trial_process, "_work", lambda connection, place: fail(None, None))
+    monkeypatch.setattr(trial_process, "_end_with_launch", lambda launch: None)
+    monkeypatch.setattr(trial_process, "_fork_guard", lambda: None)
+    monkeypatch.setattr(trial_process.os, "nice", lambda number: None)
+    monkeypatch.setattr(trial_process.os, "register_at_fork", lambda **functions: None)
+    monkeypatch.setattr(trial_process.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(sys, "argv", ["trial_process", str(os.dup(theirs.fileno())), "0", "0", "0"])
+    with pytest.raises(SystemExit):
+        trial_process.main()
+    message = MESSAGES.read(ours.recv_bytes(), where="a message")
+    assert message.lost is not None and message.lost.is_crash == is_of_method
 
 
 def test_absent_data_are_machine_fault_and_trial_resumes(tmp_path):

@@ -23,6 +23,7 @@ from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, Tria
 from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
+from trainables.runs.training import TrainingRun
 
 LAUNCH = ["--method", "albert,broken", "--task", "rte", "--samples", "2", "--seeds", "1", "--epochs", "1"]
 WHERE = ["--out", "runs", "--name", "s1", "--tracking-uri", "none"]
@@ -164,3 +165,13 @@ def test_arm_trained_with_this_code_takes_no_smoke_step() -> None:
     assert trained and left == [name for name in every if name not in trained]
     other = replace(NO_PROVENANCE, code_digest="another")
     assert [arm.name for arm in find_untried_arms(now, other)] == every
+
+
+def test_arm_that_breaks_the_gpu_is_the_only_one_that_is_blamed(monkeypatch):
+    def break_gpu(self):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(TrainingRun, "try_out", break_gpu)
+    plan = mini("albert", "pabee")
+    specs = {arm.name: specify_smoke_step(plan, arm) for arm in plan.arms}
+    assert list(run_smoke_steps(specs, device="cpu", node=None).failures) == [plan.arms[0].name] != list(specs)
