@@ -72,11 +72,21 @@ def _read_boot_id() -> str:
 
 
 def _read_start_time(pid: int) -> str:
-    """Read the start time of a process in kernel ticks; "" if the process is gone."""
+    """Read the start time of a process in kernel ticks; "" if the process is gone, or dead and not yet reaped."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
+    return "" if state in ("Z", "X") else fields[18]
+
+
+def is_running(pid: int) -> bool:
+    """Check whether a process exists on this machine. One that is dead and not yet reaped does not count."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return bool(_read_start_time(pid)) or not Path("/proc/self/stat").exists()
 
 
 def read_lease(folder: Path) -> Lease | None:

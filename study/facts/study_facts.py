@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import socket
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from study.facts.events import (
     read_lines,
 )
 from study.facts.journal_copy import check_not_lost
+from study.facts.lock import is_running
 from study.facts.provenance import join_code
 from study.facts.record import Phase, Record
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -108,11 +108,7 @@ class LaunchFacts:
         """Check if the launch has ended. A launch on this machine has also ended if its process no longer exists."""
         if self.ended is not None or self.began.host != socket.gethostname():
             return self.ended is not None
-        try:
-            os.kill(self.began.pid, 0)
-        except OSError as error:
-            return isinstance(error, ProcessLookupError)
-        return False
+        return not is_running(self.began.pid)
 
 
 @dataclass
