@@ -7,7 +7,6 @@ finished backbone with `python -m study.launch --backbone FOLDER`.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 from search_spaces import objectives as recipes
-from study.cluster.resources import count_local_gpus
+from study.cluster.resources import count_cores, count_local_gpus
 from study.facts.events import utc_now
 from study.mlflow_mirror.tracking import build_default_uri
 from study.plans.departures import WIDTH, list_pretraining_departures
@@ -305,7 +304,7 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
     """
     config.examples_at_once(processes)
     gpus = count_local_gpus()
-    most = gpus or len(os.sched_getaffinity(0))
+    most = gpus or count_cores()
     if processes > most:
         held = "a GPU" if gpus else "a CPU"
         raise ValueError(

@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import AuthenticationError, RpcError
 
 from study.cluster.ray_internals import ask_head, find_head, loopback_only, nothing_printed, own_token
-from study.cluster.resources import Autoscaler, WorkerKind
+from study.cluster.resources import Autoscaler, WorkerKind, count_cores
 from study.storage.addresses import named
 from study.terminal.output import show_waiting
 from study.terminal.signals import handle_signals
@@ -64,7 +64,7 @@ def ray_cluster(address: str | None) -> Iterator[None]:
 
 
 def _start() -> None:
-    cores = len(os.sched_getaffinity(0))  # Ray would also count cores outside this process's affinity
+    cores = count_cores()  # Ray would also count cores outside this process's affinity
     try:
         with loopback_only():
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)

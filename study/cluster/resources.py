@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 # GPUs are counted by the first pattern that matches any file: a sandbox may have devices but no folder of the driver.
 GPUS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+CPU_LIMITS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))  # quota and period, version 2 and 1
 CONFIG = Path("~/ray_bootstrap_config.yaml").expanduser()  # written on the head by `ray up`
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # service account of a pod
 
@@ -36,12 +38,30 @@ class ThisMachine:
 
     def alive(self) -> dict[str, dict[str, float]]:
         """Map the ID of this machine to the numbers of CPU cores and GPUs available to this process."""
-        cores = len(os.sched_getaffinity(0))
+        cores = count_cores()
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(count_local_gpus())}}
 
     def lost(self) -> dict[str, str]:
         """Return {}: a launch without Ray cannot outlive its machine."""
         return {}
+
+
+def count_cores() -> int:
+    """Count the CPU cores that this process may use: those of its affinity, or fewer if its container has a limit."""
+    return max(1, min([len(os.sched_getaffinity(0)), *_read_cpu_limits()]))
+
+
+def _read_cpu_limits() -> list[int]:
+    """Read the CPU limits of this process's control group, of version 2 or 1, in whole cores; [] without a limit."""
+    limits = []
+    for files in CPU_LIMITS:
+        try:
+            quota, period = " ".join((CONTROL_GROUPS / name).read_text() for name in files).split()
+            if int(quota) > 0:
+                limits.append(int(quota) // int(period))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return limits
 
 
 def list_visible_gpus() -> tuple[str, ...]:

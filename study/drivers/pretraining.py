@@ -34,6 +34,7 @@ from msgspec.structs import replace
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import distributed
 
+from study.cluster.resources import count_cores
 from study.facts.events import utc_now
 from study.facts.provenance import attest, list_contradictions, read_provenance
 from study.mlflow_mirror.run_content import Point, Run, to_milliseconds
@@ -272,7 +273,7 @@ def _join_group(member: Member) -> Iterator[None]:
     if torch.cuda.is_available():
         torch.cuda.set_device(member.rank_on_node)
     else:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // member.number))
+        torch.set_num_threads(max(1, count_cores() // member.number))
     distributed.init_process_group(
         "nccl" if torch.cuda.is_available() else "gloo",
         init_method=member.rendezvous,

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import field
 from msgspec.structs import replace
 
-from study.cluster.resources import count_local_gpus
+from study.cluster.resources import count_cores, count_local_gpus
 from study.drivers.driver import IDLE_HOURS
 from study.facts.events import Execution
 from study.facts.plan_file import INCLUDE
@@ -293,7 +293,7 @@ def _check_machine(options: LaunchOptions) -> None:
             "as 0.25 lets trials share a GPU"
         )
     if is_local:
-        cores = len(os.sched_getaffinity(0))
+        cores = count_cores()
         for unit, value, most in (("GPU", gpus, count_local_gpus()), ("CPU", options.cpus_per_trial, cores)):
             if value is not None and not value <= most:
                 raise ValueError(

@@ -239,6 +239,26 @@ def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> Non
     assert assign_gpus(held) == slots and held.slots() == len(slots)
 
 
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000\n"}, 8),
+        ({"cpu.max": "350000 100000\n"}, 3),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
+    ],
+)
+def test_cores_are_those_that_the_container_may_use(monkeypatch, tmp_path, files, cores) -> None:
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda process: range(8))
+    monkeypatch.setattr(resources, "CONTROL_GROUPS", tmp_path)
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert ThisMachine().alive().popitem()[1]["CPU"] == cores
+
+
 # ---- the time of a launch
 
 
