@@ -28,7 +28,11 @@ class DiskFull(OSError):
     def __init__(self, place: Path | str, remedy: str = ""):
         """Name the folder that cannot be written to; `remedy` follows in the message."""
         super().__init__(errno.ENOSPC, f"the disk of {place} is full{_describe_inodes(Path(place))}{remedy}")
-        self.place = str(place)
+        self.place, self.remedy = str(place), remedy
+
+    def __reduce__(self) -> tuple[type[DiskFull], tuple[str, str]]:
+        """Pickle what the constructor takes: several processes pretrain, and send their errors to the first."""
+        return DiskFull, (self.place, self.remedy)
 
     def __str__(self) -> str:
         """Return the message without the number of the error."""

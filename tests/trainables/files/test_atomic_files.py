@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.files.atomic_files import add_files, is_unfinished, write_folder, write_text
+from trainables.files.atomic_files import DiskFull, add_files, is_unfinished, write_folder, write_text
 
 pytestmark = pytest.mark.slow
 
@@ -96,3 +97,9 @@ def _fill(folder: Path, text: str) -> None:
 
 def _content(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.read_text() for path in folder.iterdir())) if folder.exists() else ()
+
+
+def test_full_disk_of_another_process_is_the_same_error():
+    error = DiskFull("/data", "; free some space")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.place, again.errno) == (str(error), error.place, error.errno)
