@@ -111,6 +111,8 @@ class Mirror:
                 continue
             event = self._reader.read(line, where=f"{path}:{number}")
             apply_line(self.facts, event, where=f"{path}:{number}")
+            if isinstance(event, events.TrialRestarted | events.TrialReopened):  # its earlier epochs do not count
+                self.reports.pop(event.key, None)
             if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
                 self.reports[event.key].append(event)
         self._offset, self._lines = self._offset + sum(map(len, new)), self._lines + len(new)

@@ -8,6 +8,7 @@ import math
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,8 @@ from helpers.mlflow_stores import content, curves, free_port, planned, stored_ru
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
-from study.facts.events import FILE, EpochReported, TrialEnded
+from study.facts import lock
+from study.facts.events import FILE, EpochReported, TrialEnded, TrialRestarted
 from study.facts.journal_copy import COPY, keep_copy
 from study.facts.plan_file import require_plan
 from study.launching.child_processes import MIRROR_NICENESS, start_mirror
@@ -172,10 +174,35 @@ def test_launch_without_its_process_is_over(tmp_path: Path) -> None:
     assert runs_of(journal).trial("e" * 16).status == "interrupted"
 
 
+def test_launch_whose_process_is_dead_but_not_reaped_is_over(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    while psutil.Process(dead.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    journal = planned(tmp_path / "mine")
+    journal.begin(pid=dead.pid)
+    journal.start("e" * 16)
+    assert runs_of(journal).trial("e" * 16).status == "interrupted"
+    assert lock._read_start_time(dead.pid) == ""  # so no lease is held by it
+    dead.wait()
+
+
 def test_epoch_reported_twice_counts_once(journal: MadeJournal) -> None:
     before = runs_of(journal).trial("a" * 16).points
     journal.epoch("a" * 16, 2, 0.7)
     assert runs_of(journal).trial("a" * 16).points == before
+
+
+def test_epochs_before_a_restart_are_in_no_curve(tmp_path: Path) -> None:
+    journal = MadeJournal(tmp_path / "s")
+    journal.begin()
+    journal.start("k")
+    journal.epoch("k", 1, 0.5)
+    journal.epoch("k", 2, 0.6)
+    journal.append(TrialRestarted(time=journal.now(), key="k", reason="its state is damaged"))
+    journal.epoch("k", 1, 0.7)
+    copy = Mirror(tmp_path / "s", "sqlite://")
+    copy.read()
+    assert [event.row.selection_score for event in copy.reports["k"]] == [0.7]
 
 
 def test_parts_of_the_loss_are_curves_over_training_steps(journal: MadeJournal) -> None:
