@@ -93,9 +93,10 @@ def check_gpus(expected: float) -> Finding:
         advice = "install a CUDA build from PyPI (pip install --force-reinstall torch==VERSION)"
         return Finding("GPUs", f"{node}, but torch {torch.__version__} is a CPU build: {advice}", True)
     driver = Path("/proc/driver/nvidia/version")
-    if not driver.exists():
+    if not (driver.exists() or torch.cuda.is_available()):  # a sandbox may have GPUs but no folder of the driver
         return Finding("GPUs", f"{node}, but no NVIDIA driver is loaded: use an image with a driver", True)
-    return Finding("GPUs", f"{expected:g}, torch for CUDA {torch.version.cuda}, {driver.read_text().splitlines()[0]}")
+    loaded = f", {driver.read_text().splitlines()[0]}" if driver.exists() else ""
+    return Finding("GPUs", f"{expected:g}, torch for CUDA {torch.version.cuda}{loaded}")
 
 
 def check_data(data: str) -> Finding:

@@ -42,6 +42,15 @@ def test_a_gpu_under_a_cpu_build_of_torch_is_a_fault() -> None:
     assert finding.is_fault and "CPU build" in finding.text
 
 
+def test_gpu_without_the_driver_s_folder_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    finding = doctor.check_gpus(1.0)
+    assert not finding.is_fault and finding.text.startswith("1, torch for CUDA 12.8")
+
+
 def test_tasks_of_folder_are_listed_with_absent_ones(tmp_path: Path) -> None:
     (tmp_path / "RTE").mkdir()
     for split in ("train", "dev"):
