@@ -21,6 +21,7 @@ from study.facts.record import Record
 from study.plans.settings import is_searched
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import counted, points
+from trainables import is_value_variant
 from trainables.configuration.schema import Typed
 
 BEST = "best.toml"  # one of the study's exports
@@ -40,12 +41,15 @@ def as_toml(progress: StudyProgress) -> str:
         settings |= {f"{arm.name}:{name}": value for name, value in searched_values(arm).items()}
     unset = {"search_only": UNSET, "search_precision": UNSET, "first": UNSET}
     plan = replace(request, samples=0, search_repeats=1, settings=settings, **unset)
-    undecided = [arm.name for arm in progress.arms if arm.planned.space and not arm.planned.repeat and not arm.winner]
+    undecided = [arm for arm in progress.arms if arm.planned.space and not arm.planned.repeat and not arm.winner]
     lines = [
         "These are the winners of a study. `study.launch --plan` repeats them without a search.",
         *as_text(progress).splitlines(),
     ]
-    lines += [f"{name} has no winner yet, so this plan has the paper's values" for name in undecided]
+    for arm in undecided:  # a value of a method has the keys of its method, too
+        base = arm.planned.base_method
+        values = f"the values of {base}" if is_value_variant(arm.planned.method) else "the paper's values"
+        lines.append(f"{arm.name} has no winner yet, so this plan has {values}")
     return "".join(f"# {line}\n" for line in lines) + format_plan(plan)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from analysis.layouts.table import POINTS
 from analysis.statistics.searches import find_edges
 from analysis.studies.cells import Cell, Row, find_repeats
+from study.plans.settings import list_scopes
 from study.terminal.text import CellInWords, counted, describe_shortfalls, joined
 from trainables.data.tasks import TASKS
 
@@ -89,7 +90,7 @@ def edge_notes(rows: Sequence[Row]) -> list[str]:
     """List the winners with a value at an end of its search range, with the option that widens the range."""
     edges = [
         f"{edge.field} {edge.value:.3g} of {row.label} on {TASKS[task].title} (wider: --search "
-        f"{cell.name}:{edge.field}={edge.wider})"
+        f"{list_scopes(cell.arm.method)[0]}/{task}:{edge.field}={edge.wider})"
         for row in rows
         for task, cell in row.cells.items()
         for edge in find_edges(cell)

@@ -39,6 +39,7 @@ from study.launching.reading import plan_from, settings_from
 from study.plans.plan import Plan
 from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan, describe_poolers, describe_poolings, digest, format_file_name
+from study.plans.settings import list_scopes
 from study.plans.sweeps import describe_sweeps
 from study.terminal.text import list_first, masked
 from trainables import base_method
@@ -336,7 +337,11 @@ def _note_blocked(study: PlannedStudy) -> list[str]:
         shown = ", ".join(f"{field} {value}" for field, value in setting.items())
         smaller = [{field: value} for field in fields for value in range(depth // 2, 0, -1)]
         early = next((other for other in smaller if find_earliest({**setting, **other}) < depth), {})
-        advice = [f"; allow exits with --set {arm.method}:{field}={value}" for field, value in early.items()]
+        advice = [
+            f"; allow exits with --set {list_scopes(arm.method)[0]}:{field}={value}"
+            for field, value in early.items()
+            if field not in search_spaces.load_space(arm.method).variant
+        ]
         reason = f"with {shown}, exits begin after layer {find_earliest(setting)}, but the backbone has {depth} layers"
         arms.setdefault(f"{reason}{''.join(advice)}", []).append(arm.name)
     return [f"no example of {list_first(names, MOST_ARMS)} can exit early: {reason}" for reason, names in arms.items()]

@@ -19,7 +19,6 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 from typing import get_type_hints
 
 from msgspec import UNSET
@@ -287,7 +286,7 @@ def _list_first_points(
     if plan.sampler != "grid":
         return first
     grid = list_combinations({name: list_extremes(menu.value) for name, menu in tuned.items()})
-    return _drop_repeats([*(point for point in first if point in grid), *grid])
+    return _drop_repeats([*(point for known in first for point in grid if known.items() <= point.items()), *grid])
 
 
 def _list_family_values(space: SearchSpace, backbone: str) -> Layers[Value]:
@@ -305,6 +304,12 @@ def _list_family_values(space: SearchSpace, backbone: str) -> Layers[Value]:
     except (ValueError, OSError):  # OSError: the hub cannot be reached
         return []
     return [(f"{space.file} FIXED_BY_FAMILY[{family!r}]", space.fixed_by_family.get(family, {}))]
+
+
+def _is_among(values: Configuration, point: Configuration) -> bool:
+    """Check whether a configuration agrees with a point of the search, in the fields that both have."""
+    shared = values.keys() & point.keys()
+    return bool(shared) and all(values[field] == point[field] for field in shared)
 
 
 def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str:
@@ -332,7 +337,8 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
         rows.append(("starts from", f"the best model of {arm.start_from}", origin))
     won, published = request.list_firsts(name), space.published.get(arm.task, ())
     first = list[str]()
-    for point, winner in zip_longest(arm.first, won[: len(arm.first)]):
+    for point in arm.first:
+        winner = next((one for one in won if _is_among(one.values, point)), None)
         if winner or any(point.items() <= known.items() for known in published):
             values = ", ".join(f"{field} {json.dumps(value)}" for field, value in point.items())
             origin = winner.origin if winner else "PUBLISHED"
@@ -438,8 +444,10 @@ def _collect_by_hand(
     for field, key in find_keys(plan.settings, arm).items():
         setting, named = plan.settings[key], format_option(key, plan.settings[key])
         is_from_profile = profile.get(key) == setting
-        if trainables.is_value_variant(space.method) and field in space.variant:
-            if is_from_profile:
+        scope, is_of_values = split_key(key)[0], trainables.is_value_variant(space.method)
+        if field in space.variant and (is_of_values or scope.partition("/")[0] != space.method):
+            is_of_base = is_of_values and "/" in scope and trainables.base_method(space.method) in plan.methods
+            if is_from_profile or is_of_base:
                 continue
             raise ValueError(f"{named}: {space.method} already has a value of {field}; leave out one of the two")
         if field not in config.__struct_fields__:

@@ -65,10 +65,15 @@ def find_keys(settings: Settings, arm: str) -> dict[str, str]:
 
     The order of precedence is `METHOD/TASK:FIELD`, `METHOD:FIELD`, `FIELD`; a method's keys hold for its values.
     """
-    method, slash, task = arm.partition("/")
-    scopes = ("", *list_scopes(method), *(f"{each}/{task}" for each in list_scopes(method) if slash))
+    scopes = _list_wider_scopes(arm)
     parts = {key: split_key(key) for key in settings}
     return {field: key for scope in scopes for key, (own_scope, field) in parts.items() if own_scope == scope}
+
+
+def _list_wider_scopes(scope: str) -> tuple[str, ...]:
+    """List the scopes whose keys hold for a method or an arm, from the widest to itself."""
+    method, slash, task = scope.partition("/")
+    return ("", *list_scopes(method), *(f"{each}/{task}" for each in list_scopes(method) if slash))
 
 
 def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
@@ -79,7 +84,7 @@ def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
     replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:
-        scopes = ("", scope, scope.partition("/")[0])
+        scopes = _list_wider_scopes(scope)
         return any(field == other and other_scope in scopes for other_scope, other in replaced)
 
     return {key: value for key, value in base.items() if not is_replaced(*split_key(key))} | dict(over)

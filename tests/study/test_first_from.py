@@ -53,6 +53,17 @@ def test_new_task_starts_with_winner_of_other_task(other):
     assert plan.arm("palbert/cola").first == (won(other, "palbert/rte"),)
 
 
+def test_grid_begins_with_the_points_that_hold_a_winner(tmp_path):
+    other = launched_study(tmp_path / "other", planned("palbert", "rte", "--search-only", "beta", "--sampler", "grid"))
+    plan = planned("palbert", "rte", "--first-from", str(other), "--sampler", "grid")
+    arm, values = plan.arm("palbert/rte"), won(other, "palbert/rte")
+    assert list(values) == ["beta"] and len(arm.space) > 1
+    holds = [values.items() <= point.items() for point in arm.first]
+    assert holds[0] and holds == sorted(holds, reverse=True)
+    (line, *_) = [line for line in explain(plan, "palbert/rte", origins={}).splitlines() if "first tries" in line]
+    assert str(other) in line
+
+
 def test_plan_keeps_values_and_origin_without_source_study(other, tmp_path):
     moved = shutil.copytree(other, tmp_path / "moved")
     plan = planned("palbert", "rte", "--first-from", str(moved))

@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 from helpers.messages import shown
+from msgspec.structs import replace
 
 from study import launch
 from study.facts.plan_file import compare_plans, format_plan, read_toml
@@ -108,6 +109,30 @@ def test_later_setting_replaces_its_scope():
         "palbert:beta",
         "palbert:epochs",
     }
+
+
+def test_setting_of_a_method_replaces_those_of_its_values():
+    base = {"palbert:beta=0.1:epochs": 3, "palbert:beta=0.1/rte:epochs": 4, "palbert:a:epochs": 5}
+    assert override_settings(base, {"palbert:epochs": 9}) == {"palbert:a:epochs": 5, "palbert:epochs": 9}
+
+
+def test_profile_gives_way_to_what_a_variant_fixes():
+    plan = plan_from("--method", "palbert:a,palbert:b", "--profile", "small", "--backbone", "mini-albert")
+    assert found(plan, "palbert:a/rte").fixed["lambda_learning_rate"].value is None
+    assert "lambda_learning_rate" not in found(plan, "palbert:a/rte").tuned
+    with pytest.raises(ValueError, match="palbert:a already has a value of lambda_learning_rate; leave out one"):
+        found(plan_from("--method", "palbert:a", "--set", "lambda_learning_rate=1e-4"), "palbert:a/rte")
+    own = plan_from("--method", "palbert:a", "--set", "palbert:a:lambda_learning_rate=1e-4")
+    assert found(own, "palbert:a/rte").fixed["lambda_learning_rate"].value == 1e-4
+
+
+def test_winner_of_a_method_leaves_the_field_of_its_values_alone():
+    """As in a plan of winners, which repeats a study of a method and of some of its values."""
+    plan = replace(
+        plan_from("--method", "palbert", "--vary", "palbert:beta=0.1,0.3"), settings={"palbert/rte:beta": 0.2}
+    )
+    betas = [found(plan, f"{method}/rte").fixed["beta"].value for method in plan.methods]
+    assert betas == [0.2, 0.1, 0.3]
 
 
 def test_whole_numbers_stay_whole_where_the_field_is_and_only_there():
