@@ -122,8 +122,9 @@ def list_limits(plan: ResolvedPlan, record: Record) -> list[str]:
     limits = ["The backbone had random weights before the training on this task."] * is_untrained
     if plan.protocol.selection == "dev":
         is_best_epoch = record.config.get("select") != "last" and record.epochs > 1
-        chosen = "configuration and the epoch were" if is_best_epoch else "configuration was"
-        limits.append(f"The {chosen} chosen by scores on the same dev rows.")
+        chosen = ["configuration"] * any(arm.searched_fields for arm in arms) + ["epoch"] * is_best_epoch
+        verb = "were" if len(chosen) > 1 else "was"
+        limits += [f"The {' and the '.join(chosen)} {verb} chosen by scores on the same dev rows."] * bool(chosen)
     repeated = (plan.repeated_texts or {}).get(record.task)
     if repeated and repeated.is_notable:
         limits.append(f"{repeated.describe_effect(task.title)}.")
