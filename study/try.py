@@ -25,7 +25,7 @@ from study.facts.plan_file import INCLUDE
 from study.launching.options import LaunchOptions
 from study.launching.reading import plan_from
 from study.plans.names_elsewhere import suggest_method_option
-from study.plans.plan import Layered, format_columns
+from study.plans.plan import Layered, Plan, format_columns
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import FIRST_SEED, ResolvedPlan, describe_poolers
 from study.storage.addresses import check_new_folder
@@ -81,6 +81,8 @@ def run(options: Options) -> int:
         print(counted_texts.describe_effect(task.title))
     for line in describe_poolers(resolved):
         print(line, flush=True)
+    if start := find_left_out_start(options):
+        print(f"starts from the backbone; in a study of this profile, it would start from {start}", flush=True)
     try:
         train(spec, options)
     except (Unavailable, Unusable):
@@ -101,9 +103,7 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     Raises:
         ValueError: if the options are invalid, or the method starts from a trained model.
     """
-    shared = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
-    shared |= {"methods": [options.method], "tasks": [options.task], "out": None}
-    plan, _ = plan_from(LaunchOptions(**shared))
+    plan = _read_plan(options)
     plan = replace(plan, tokenizer=options.tokenizer)
     if len(plan.methods) + len(plan.tasks) > 2:
         raise ValueError(f"METHOD is {options.method}, and --task is {options.task}; allowed: one method and one task")
@@ -120,6 +120,19 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     spec = specify_arm(resolved, arm, arm.fixed, seed=options.seed)
     origins = {"backbone": Layered[Value](arm.backbone, resolution.backbone.origin)}
     return spec, values | origins, resolved
+
+
+def _read_plan(options: Options) -> Plan:
+    """Read the plan of a study with these options."""
+    shared = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
+    plan, _ = plan_from(LaunchOptions(**shared | {"methods": [options.method], "tasks": [options.task], "out": None}))
+    return plan
+
+
+def find_left_out_start(options: Options) -> str | None:
+    """Return the arm from whose model the trial would start in a study; None if from its backbone, as here."""
+    plan = _read_plan(options)
+    return plan.find_start(plan.methods[0], plan.tasks[0], None)
 
 
 def train(spec: TrialSpec, options: Options) -> None:

@@ -202,3 +202,11 @@ def read_until(terminal: int, end: str | None) -> str:
             break
         seen += part.decode()
     return seen
+
+
+@pytest.mark.parametrize(
+    ("profile", "task", "start"), [("electra", "rte", "electra-small/mnli"), ("mini", "rte", None)]
+)
+def test_start_that_only_a_study_has_is_named(profile, task, start):
+    options = trying.Options(method="electra-small", task=task, profile=profile)
+    assert trying.find_left_out_start(options) == start
