@@ -39,6 +39,7 @@ MINI_FIXED: dict[str, Value] = every_objective.MINI_FIXED | every_objective.MINI
 BACKBONE = {"mini": "mini-albert", "paper": "alectra-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
 _SHARED_DEPARTURES = (
+    ("corpus", "OpenWebText", "the text of --corpus"),
     ("two random lines", "of one file", "of one document"),
     ("full_layer_layer_norm.weight", "weight decay: its exceptions miss the name", "no weight decay"),
     ("held out", "20 % of the files", "5 % of the documents"),

@@ -58,6 +58,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
                 "cloned: 34,270,268 parameters",
                 "tied: 18,609,724 parameters",
             ),
+            ("corpus", "OpenWebText", "the text of --corpus"),
             ("two random lines", "of one file", "of one document"),
             ("held out", "20 % of the files", "5 % of the documents"),
             ("precision", "float32", "bfloat16"),
