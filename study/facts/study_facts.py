@@ -176,6 +176,7 @@ class ArmFacts:
     confirm_closed: list[ConfirmClosed] = field(default_factory=list)
     tokens_digests: dict[Value, str | None] = field(default_factory=dict)  # max_length -> digest first attested
     backbone_digest: str | None = None  # as first attested
+    dropped: str = ""  # time at which a trial was last dropped or taken back; "" before
 
     @property
     def trials(self) -> list[TrialFacts]:
@@ -449,6 +450,7 @@ class StudyFacts:
         if event.because is not None:
             after = replace(after, status="dropped", error=event.because)
         trial.record = after
+        self.arms[trial.started.arm].dropped = event.time
         for records in (self.records, self.arms[trial.started.arm].records):
             records[records.index(before)] = after
 

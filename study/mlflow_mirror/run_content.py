@@ -205,7 +205,7 @@ class StudyRuns:
             ended=_find_last_end(trials) if status in ("completed", "failed") else None,
             params={},
             tags=tags | _build_provenance_tags(arm.confirmed) | self._build_code_tag(trials),
-            points=self._build_arm_points(arm) if arm.confirmed and status == "completed" else (),
+            points=self._build_arm_points(arm, has_scores=bool(arm.confirmed) and status == "completed"),
         )
 
     def study(self, *, files: dict[str, tuple[str, ...]], note: str, plan: str = "", journal: str = "") -> Run:
@@ -265,14 +265,22 @@ class StudyRuns:
             return "completed"
         return "failed" if self.progress.is_finished else "interrupted"
 
-    def _build_arm_points(self, arm: ArmProgress) -> list[Point]:
-        """Build the metrics of an arm: the median, mean and spread of its scores, and the layers used."""
+    def _build_arm_points(self, arm: ArmProgress, *, has_scores: bool) -> list[Point]:
+        """Build the metrics of an arm: the median, mean and spread of its scores, and the layers used.
+
+        MLflow shows the newest value, so after a trial was dropped the metrics have that time. They are NaN for an arm
+        that thereby lost its scores.
+        """
+        dropped = to_milliseconds(arm.facts.dropped) if arm.facts.dropped else 0
+        if not has_scores:
+            names = ("score", *SPREAD, "mean_score_low", "mean_score_high", "mean_layers")
+            return [Point(name, math.nan, dropped, 0) for name in names] if dropped else []
         summary = summarise([record.score for record in arm.confirmed if record.score is not None])
         values = {"score": summary["median"], **{name: summary.get(of) for name, of in SPREAD.items()}}
         if (interval := self.intervals.get(tuple(record.key for record in arm.confirmed))) is not None:
             values["mean_score_low"], values["mean_score_high"] = interval
         values["mean_layers"] = median(record.mean_layers for record in arm.confirmed if record.mean_layers is not None)
-        return _build_points(values, max(to_milliseconds(record.ended) for record in arm.confirmed), 0)
+        return _build_points(values, max(dropped, *(to_milliseconds(record.ended) for record in arm.confirmed)), 0)
 
     def _build_tags(self, level: str, status: str, **tags: str) -> dict[str, str]:
         common = {"level": level, "study": self.name, "protocol_hash": self.plan.protocol_hash, "status": status}

@@ -1,6 +1,7 @@
 """Trials left out of all numbers: pytest tests/study/test_drop.py"""
 
 import json
+import math
 import shlex
 import subprocess
 import sys
@@ -55,6 +56,22 @@ def test_dropped_seed_leaves_cell_incomplete(folder, capsys, snapshot):
     cell = row.cells["rte"]
     assert cell.seeds == [43, 44] and cell.shortfall.endswith("dropped seeds: 42")
     assert len(read_facts(folder).records) == 6  # it is still there
+
+
+def test_mlflow_keeps_no_median_with_a_dropped_score(folder):
+    def points():
+        return StudyRuns("s", require_plan(folder).plan, read_facts(folder), {}).arm("albert/rte").points
+
+    before = points()
+    key = arm_of(folder).confirmed[0].key
+    assert drop.main([str(folder), key, "--because", "a bad disk"]) == 0
+    without = points()
+    assert {point.name for point in without} >= {point.name for point in before}
+    assert all(math.isnan(point.value) and point.time > before[0].time for point in without)
+    assert drop.main([str(folder), key, "--undo"]) == 0
+    again = points()
+    assert [(point.name, point.value) for point in again] == [(point.name, point.value) for point in before]
+    assert again[0].time > without[0].time
 
 
 def test_dropped_winner_gives_way_to_the_best_of_the_rest(folder, capsys):
