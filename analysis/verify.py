@@ -58,7 +58,8 @@ from trainables.configuration import Count
 from trainables.configuration.schema import Typed, to_plain
 from trainables.files.atomic_files import is_unfinished
 
-FOLDER = re.compile(rb"(-m (?:study\.time|analysis\.explain) ).*?(?= and python |</p>| METHOD/TASK|\n|$)")
+# The folder in a printed command, as one word of a shell, in HTML or not.
+FOLDER = re.compile(rb"(-m (?:study\.time|analysis\.explain) )(?:'[^'\n]*'|&#39;.*?&#39;|[^\s<]+)")
 TABLES, REPORT = "tables", (PAGE, "pictures/*")
 VERSIONS = {  # file that names the version which wrote the tables or the report -> where it names the version
     WRITTEN_BY: re.compile(rb'"version": ?"(.*?)"'),
@@ -153,7 +154,8 @@ def _read_asked(plan: ResolvedPlan) -> dict[str, Any]:
     asked, sizes = plan.request, {name: task.sizes for name, task in (plan.own_tasks or {}).items()}
     fields = {name: value for name, value in asked.score_fields.items() if name not in PLACES}
     fields |= {"methods": asked.methods, "tasks": asked.tasks, "first": asked.first or {}}
-    return to_plain({**fields, "is_generated": asked.is_generated, "rows of own tasks": sizes})
+    plain: dict[str, Any] = to_plain({**fields, "is_generated": asked.is_generated, "rows of own tasks": sizes})
+    return plain
 
 
 def compare_registration(facts: StudyFacts) -> Iterator[str]:

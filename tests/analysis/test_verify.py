@@ -354,6 +354,14 @@ def test_moved_study_has_the_same_report_and_answer(study: Path, tmp_path: Path)
     assert verify(moved) == []
 
 
+def test_words_after_a_printed_folder_are_compared(study: Path) -> None:
+    write_report(study)
+    answer = study / "tables" / "answer.md"
+    assert verify(study) == []
+    replace_in(answer, f"-m study.time {study}", f"-m study.time {study} and all is well")
+    assert has(verify(study), f"{answer} differs")
+
+
 @pytest.mark.slow
 def test_command_prints_every_difference_and_exits_1(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit_a_table(study)
