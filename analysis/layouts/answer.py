@@ -241,7 +241,7 @@ def caveats(evidence: Evidence) -> list[Caveat]:
     lines += [Caveat(_as_sentence(note), "table-dev") for note in evidence.limits]
     lines.append(Caveat(completeness(evidence), "table-dev"))
     if untested := _list_untested(evidence):
-        needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
+        needed = "repeated searches" if evidence.comparisons_of_methods else "predictions or seeds"
         text = f"Not tested against {evidence.baseline}, because {needed} are missing: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
     if not evidence.on_mini and (titles := protocol_notes.list_other_data(evidence.rows)):
