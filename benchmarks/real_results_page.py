@@ -43,7 +43,7 @@ from benchmarks.real_results_stages import PLANS, SCALES, Scale, launches_of, me
 from benchmarks.second_run import FILE as SECOND_RUN
 from benchmarks.second_run import describe
 from study.facts.plan_file import FILE as PLAN
-from study.plans.resolved_plan import list_poolings
+from study.plans.resolved_plan import digest, list_poolings
 from study.terminal.command_line import Parser, guarded
 from study.terminal.text import joined
 from trainables.configuration.schema import Typed
@@ -77,6 +77,7 @@ CLAIMS_MEAN = (
     "configuration that one search per method chose."
 )
 KNOWN = "Known beforehand: "  # begins the part of a plan's comment about what had been seen of its dev sets
+LOOKED_AT = "this dev set has been looked at"  # follows if the claims were formed on it
 QUESTION = "## Do early exits tell easy texts from hard ones, and what do they save?"
 QUESTIONS: Mapping[Family, str] = {
     "gain": "Do a method's own exits beat a coin toss between two fixed layers?",
@@ -139,10 +140,12 @@ def complete(studies: Mapping[str, Study]) -> dict[str, Study]:
 
 
 def by_protocol(studies: Mapping[str, Study]) -> list[Evidence]:
-    """The evidence of the studies, together if they share a protocol, in the order of their stages."""
+    """The evidence of the studies, together if they share protocol and settings, in the order of their stages."""
     groups: dict[str, list[Study]] = {}
     for study in studies.values():
-        groups.setdefault(study.protocol_hash, []).append(study)
+        asked = study.plan.request
+        settings = {name: str(value) for name, value in asked.settings.items() if name != "epochs"}
+        groups.setdefault(digest([study.protocol_hash, asked.seeds, settings]), []).append(study)
     return [gather(group) for group in groups.values()]
 
 
@@ -212,7 +215,7 @@ def page(scale: Scale, kept: Path) -> str:
         "Several methods train the same backbone, under plans that were registered before their first trial. "
         f"[All tables](../{tables}) are beside the records. `python -m benchmarks.real_results_page "
         f"{scale}` writes both from the records; do not edit them.",
-        *(part for evidence in by_protocol(without_pooler(whole)) for part in answer(scale, evidence)),
+        *answers(scale, by_protocol(without_pooler(whole))),
         *pooler_parts(by_protocol(with_pooler(whole))),
         *folded("What the verdicts and the numbers mean", [CLAIMS_MEAN, limits_in_words(whole.values())]),
         *folded(
@@ -253,21 +256,27 @@ def without_pooler(studies: Mapping[str, Study]) -> dict[str, Study]:
     return {name: study for name, study in studies.items() if list_poolings(study.plan)}
 
 
+def answers(scale: Scale, evidences: Sequence[Evidence]) -> Iterator[str]:
+    """Answer the page's question by each study whose models can."""
+    yield from [QUESTION] * bool(evidences)
+    for evidence in evidences:
+        yield from answer(scale, evidence)
+
+
 def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
     """Give the verdicts of the registered claims, the pictures and the scores of studies with one protocol."""
     claims = {study.name: make_claims([study]) for study in evidence.studies}
-    yield QUESTION
-    for name, made in claims.items():
-        yield from [f"Of {name}:"] * (len(claims) > 1)
-        yield from read_known(name)
-        yield "\n".join(f"- {line}" for line in summarise(made))
+    for study in evidence.studies:
+        yield f"### {titles(study)}: {study.name}"
+        yield from read_known(study.name)
+        yield "\n".join(f"- {line}" for line in summarise(claims[study.name]))
     yield from warn_of_weak_models(evidence)
     for path, drawn in drawn_pictures(scale, evidence).items():
         yield from (f"![{drawn.alt}]({path.name})", f"*{drawn.caption}*")
     table = summary_table(evidence)
     yield from (markdown_grid(table, table.parts[0]), table.caption)
     for name, made in claims.items():
-        yield from (f"## The registered claims of {name}", format_claims(made))
+        yield from (f"#### The registered claims of {name}", format_claims(made))
 
 
 def read_known(name: str) -> Iterator[str]:
@@ -276,8 +285,10 @@ def read_known(name: str) -> Iterator[str]:
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     comment = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
     if KNOWN in comment:
-        yield f"> {KNOWN}{comment.partition(KNOWN)[2]}"
-        yield "So the tests confirm these effects for newly trained models, not for new texts."
+        known = comment.partition(KNOWN)[2]
+        yield f"> {KNOWN}{known}"
+        if known.startswith(LOOKED_AT):
+            yield "So the tests confirm these effects for newly trained models, not for new texts."
 
 
 def summarise(claims: Sequence[Claim]) -> Iterator[str]:
@@ -374,7 +385,8 @@ def folded(title: str, parts: Iterable[str]) -> list[str]:
 
 def limits_in_words(studies: Iterable[Study]) -> str:
     trained = [
-        f"{study.plan.request.settings['epochs']} epochs of {name_data(study)} on {titles(study)} ({study.name})"
+        f"{study.plan.request.settings['epochs']} epochs of {name_data(study)} on {titles(study)} in "
+        f"{study.plan.request.settings.get('precision', 'float32')} ({study.name})"
         for study in studies
     ]
     return LIMITS.format(epochs=f"Trials train for {joined(trained)}." if trained else "")
@@ -440,9 +452,11 @@ def not_run(scale: Scale, studies: dict[str, Study], kept: Path) -> str:
     for stage in launches_of(scale):
         if stage.name in studies and (missing := stage.trials - len(studies[stage.name].records)) > 0:
             lines.append(f"- {stage.name}: {missing} of {stage.trials} trials have not ended")
+        elif stage.name in studies and not has_ended(studies[stage.name]):
+            lines.append(f"- {stage.name}: its last launch has not ended, so its claims are not tested")
     if scale == "cpu":
         lines += [
-            "- RTE, MRPC and all rows of SST-2: scale gpu has them",
+            "- RTE and all rows of SST-2: scale gpu has them",
             "- the four other tasks of GLUE, ALBERT-base, more than a few search trials: no scale has them",
         ]
     else:

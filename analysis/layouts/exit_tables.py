@@ -50,7 +50,7 @@ CHOSEN_ON_DEV = "each model's epoch was chosen on the same dev set, so slightly 
 SHOWN = "at_50"  # the share of the layers at which the table shows exit rules
 RULES = "Exit rules on the same models, each at the setting nearest to half of the layers"
 SAFE = (
-    "Exits shown to lose at most a share of the last layer's right answers, each with "
+    "Exits shown to lose the last layer's right answer on at most a share of the examples, each with "
     f"{100 * CONFIDENCE:.0f} % confidence by itself"
 )
 EXITS = {  # columns
@@ -129,7 +129,7 @@ def explain_saving(evidence: Evidence, others: str = "") -> str:
     return (
         f"at which some setting of the method's own exit rule{_explain_drawn_exits(evidence)}{others} loses at most "
         f"{POINTS_LOST} against {references}, chosen on one half of dev and measured on the other, over {HALVINGS} "
-        f"random splits ({NO_SETTING}: none does)"
+        f"random splits ({NO_SETTING}: none does on most halves)"
     )
 
 
