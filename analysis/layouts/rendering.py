@@ -21,9 +21,8 @@ from analysis.layouts.table import GAP, MARKS, Block, Entry, Line, Table
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 STANDARD_FORMATS: tuple[Format, ...] = ("md", "csv")  # besides JSON; files in the other formats are made on request
-_SIGNED = r"(?:inf|\.?\d[\d.,]*(?:e[+-]?\d+)?)"  # a number after its sign
-# The beginning of a text that spreadsheets run as a formula: not that of a number or an interval.
-_FORMULA = re.compile(rf"[=@\t\r]|[+-](?!{_SIGNED}?(?: ?\([^()]*\)| to [+-]?[\d.]+)?[^\w+*/|(!-]*$)")
+_FORMULA = re.compile(r"[=@\t\r+-]")  # the beginning of a text that spreadsheets run as a formula
+_SIGNED_NUMBER = re.compile(r"[+-](inf|[\d.,]*(e[+-]?\d+)?( to [+-]?[\d.]+)?)[°↑↓]*")  # a whole text that is none
 NOTES_SHOWN = 3  # in HTML; a longer list is folded
 SENTENCES_SHOWN = 2  # in HTML; the rest of a caption is folded
 _ESTIMATE = re.compile(r"([+-]?\d+(?:\.\d+)?) (\([+-]?\d+(?:\.\d+)? to [+-]?\d+(?:\.\d+)?\))")
@@ -118,7 +117,9 @@ def _csv(table: Table) -> str:
 
 def _csv_cell(value: str | float | None) -> str | float | None:
     """Put an apostrophe before a text that a spreadsheet would run as a formula, such as `=1+1`."""
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+    if not isinstance(value, str) or not _FORMULA.match(value) or _SIGNED_NUMBER.fullmatch(value):
+        return value
+    return f"'{value}"
 
 
 # JSON
