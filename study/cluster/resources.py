@@ -52,7 +52,7 @@ def count_cores() -> int:
 
 
 def _read_cpu_limits() -> list[int]:
-    """Read the CPU limits of this process's control group, of version 2 or 1, in whole cores; [] without a limit."""
+    """Read the CPU limits of this container's control group, of version 2 or 1, in whole cores; [] without a limit."""
     limits = []
     for files in CPU_LIMITS:
         try:
@@ -153,6 +153,11 @@ class Resources:
         if gpus is None:
             gpus = float(any(node.get("GPU") for node in nodes.alive().values()))
         return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.read() if address else None)
+
+    @property
+    def threads(self) -> int:
+        """The number of CPU threads of each trial."""
+        return max(1, int(self.cpus))
 
     def slots(self, without: Collection[str] = ()) -> int:
         """Count the trials that can run at once on the living nodes; `without` lists the IDs of nodes to exclude."""

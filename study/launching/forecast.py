@@ -139,7 +139,7 @@ def probe(resolved: ResolvedPlan, machine: Resources) -> dict[str, MeasuredCost]
     from trainables.runs.training import TrainingRun
 
     device = "cuda" if machine.gpus else "cpu"
-    torch.set_num_threads(max(1, int(machine.cpus)))
+    torch.set_num_threads(machine.threads)
     measured = {}
     for arm in resolved.arms:
         spec = specify_arm(resolved, arm, arm.any_configuration, seed=0)
