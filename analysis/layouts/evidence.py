@@ -49,7 +49,7 @@ from study.terminal.text import joined
 from trainables.configuration.schema import to_plain
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 
-PRECISION = "float32"  # precision that goes without saying
+USUAL_PRECISION = "float32"  # precision that goes without saying
 COIN_STEP = 0.25  # layers between the points of a line of coins
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
 
@@ -297,7 +297,9 @@ class Evidence:
     def describe_measurement(self, made: Measurement) -> str:
         """Name the machine of a measurement, the precision if it is not float32, and the seeds that it left out."""
         timed = [cell for cell in self.cells_by_place.values() if any(made.read(cell, n) for n in made.batch_sizes)]
-        found = {str(one.config.get("precision", PRECISION)) for cell in timed for one in cell.records} - {PRECISION}
+        found = {str(one.config.get("precision", USUAL_PRECISION)) for cell in timed for one in cell.records} - {
+            USUAL_PRECISION
+        }
         missing = self.list_untimed_seeds(made)
         parts = [made.machine, *[f"in {joined(sorted(found))}"] * bool(found)]
         parts += [f"without seeds {', '.join(map(str, missing))}"] * bool(missing)

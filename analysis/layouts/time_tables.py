@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from analysis.layouts.evidence import PRECISION, Evidence, make_table
+from analysis.layouts.evidence import USUAL_PRECISION, Evidence, make_table
 from analysis.layouts.table import INTERVAL, Block, Entry, Line, NumberFormat, Table
 from analysis.statistics.comparisons import POWER
 from analysis.statistics.samples import Place
@@ -147,7 +147,7 @@ def _list_head_notes(evidence: Evidence) -> list[str]:
                 continue
             reason = ""
             if cell.config and cell.config.get("lambda_layer_arch") == "linear_cat":
-                exact = " in float32" * (cell.config.get("precision", PRECISION) != PRECISION)
+                exact = " in float32" * (cell.config.get("precision", USUAL_PRECISION) != USUAL_PRECISION)
                 reason = (
                     f"; its Λ reads the weights of several hidden layers of twice the encoder's width{exact}, which "
                     "costs time for a single text, although it adds few FLOPs"
@@ -178,11 +178,8 @@ def describe_times(evidence: Evidence) -> list[str]:
         for size in made.batch_sizes
         if (sentence := _describe_ratios(evidence, made, task, size))
     ]
-    measured = [
-        f"{evidence.describe_measurement(made)}: {made.extent}; {made.quality}"
-        for place, made in enumerate(trusted.values())
-        if made not in [*trusted.values()][:place]
-    ]
+    used = [made for made in evidence.measurements if any(made is own for own in trusted.values())]
+    measured = [f"{evidence.describe_measurement(made)}: {made.extent}; {made.quality}" for made in used]
     scope = (
         f"Ratios are of mean times per text, measured on {'; and on '.join(measured)}. The exit settings are those of "
         "the trials, so methods also differ in score; each interval is for its pair alone."
