@@ -111,7 +111,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.keep:
         keep(arguments.scale, arguments.keep)
     kept = KEPT / arguments.scale
-    for evidence in by_protocol(without_pooler(complete(kept_studies(arguments.scale, kept)))):
+    for evidence in gather_alike(without_pooler(complete(kept_studies(arguments.scale, kept)))):
         for path, drawn in drawn_pictures(arguments.scale, evidence).items():
             path.write_bytes(render_image(drawn.figure, "svg"))
     for path, text in (
@@ -139,7 +139,7 @@ def complete(studies: Mapping[str, Study]) -> dict[str, Study]:
     return {name: study for name, study in studies.items() if has_ended(study)}
 
 
-def by_protocol(studies: Mapping[str, Study]) -> list[Evidence]:
+def gather_alike(studies: Mapping[str, Study]) -> list[Evidence]:
     """The evidence of the studies, together if they share protocol and settings, in the order of their stages."""
     groups: dict[str, list[Study]] = {}
     for study in studies.values():
@@ -215,8 +215,8 @@ def page(scale: Scale, kept: Path) -> str:
         "Several methods train the same backbone, under plans that were registered before their first trial. "
         f"[All tables](../{tables}) are beside the records. `python -m benchmarks.real_results_page "
         f"{scale}` writes both from the records; do not edit them.",
-        *answers(scale, by_protocol(without_pooler(whole))),
-        *pooler_parts(by_protocol(with_pooler(whole))),
+        *answers(scale, gather_alike(without_pooler(whole))),
+        *pooler_parts(gather_alike(with_pooler(whole))),
         *folded("What the verdicts and the numbers mean", [CLAIMS_MEAN, limits_in_words(whole.values())]),
         *folded(
             "Commands, machines, versions and registered plans",
@@ -235,7 +235,7 @@ def tables_page(scale: Scale, kept: Path) -> str:
     """
     studies = kept_studies(scale, kept)
     parts = [f"# Tables of the studies with MiniLM on real GLUE ({scale.upper()})"]
-    for evidence in by_protocol(complete(studies)):
+    for evidence in gather_alike(complete(studies)):
         names = ", ".join(study.name for study in evidence.studies)
         parts += [f"## {names}", *(f"##{render(table, 'md')}" for table in tabulate(evidence) if table.name in TABLES)]
     return join_parts(parts, studies)

@@ -267,7 +267,7 @@ def test_page_groups_studies_that_one_table_can_hold(tmp_path):
         "settings": {"settings": {"gradient_clip": 0.5}},
     }.items():
         studies[name] = load_study(launched_study(tmp_path / name, mini_plan(**plan | more)))
-    groups = real_results_page.by_protocol(studies)
+    groups = real_results_page.gather_alike(studies)
     assert [[study.name for study in evidence.studies] for evidence in groups] == [
         ["first", "other task", "epochs"],
         ["seeds"],
@@ -396,7 +396,7 @@ def test_the_page_in_the_repository_is_what_its_records_give(scale):
     tables = (kept / real_results_page.TABLES_PAGE).read_text()
     assert tables == real_results_page.tables_page(scale, kept)
     whole = real_results_page.without_pooler(real_results_page.complete(real_results_page.kept_studies(scale, kept)))
-    for evidence in real_results_page.by_protocol(whole):
+    for evidence in real_results_page.gather_alike(whole):
         for path, drawn in real_results_page.drawn_pictures(scale, evidence).items():
             text, numbers = split_numbers(path.read_bytes())
             text_now, numbers_now = split_numbers(render_image(drawn.figure, "svg"))
