@@ -148,9 +148,11 @@ def test_winner_inside_its_range_and_at_a_natural_end_gets_none(allowed, value):
     assert widen_range(allowed, value) is None
 
 
-def test_winner_at_range_end_names_widening_option(tmp_path):
-    rows = rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7, 0.8], config={"learning_rate": 4.9e-5})))
+@pytest.mark.parametrize("method", ["palbert", "palbert:beta=0.1"])
+def test_winner_at_range_end_names_widening_option(method, tmp_path):
+    """Of a value of a method, by the key of its method: the option cannot name the value."""
+    rows = rows_in(write_study(tmp_path, arm(method, "rte", [0.7, 0.8], config={"learning_rate": 4.9e-5})))
     assert edge_notes(rows) == [
         "the search chose values in the first or last tenth of their ranges, so better ones may lie outside: "
-        "learning_rate 4.9e-05 of palbert on RTE (wider: --search palbert/rte:learning_rate=2e-06..0.00015:log)"
+        f"learning_rate 4.9e-05 of {method} on RTE (wider: --search palbert/rte:learning_rate=2e-06..0.00015:log)"
     ]

@@ -117,11 +117,11 @@ def test_an_error_that_a_gpu_stays_in_ends_the_process():
 def test_process_that_a_method_broke_has_crashed(words, is_of_method, monkeypatch):
     """So that the trial fails if the crash returns, and is not tried for ever as after a fault of the machine."""
 
-    def fail(self, specification):
+    def fail(connection, place):
         raise RuntimeError(f"CUDA error: {words}")
 
     ours, theirs = Pipe()
-    monkeypatch.setattr(trial_process, "_work", lambda connection, place: fail(None, None))
+    monkeypatch.setattr(trial_process, "_work", fail)
     monkeypatch.setattr(trial_process, "_end_with_launch", lambda launch: None)
     monkeypatch.setattr(trial_process, "_fork_guard", lambda: None)
     monkeypatch.setattr(trial_process.os, "nice", lambda number: None)
