@@ -277,7 +277,7 @@ class Driver(ABC):
             device="cuda" if gpus else "cpu",
             cpus=cpus,
             gpus=gpus,
-            threads=max(1, int(cpus)),
+            threads=self._resources.threads,
             avoid=self._list_avoided_nodes(trial) if trial else (),
             included=included(),
             silence_seconds=self._compute_silence_limit(trial, number=max(1, len(smoke))),
