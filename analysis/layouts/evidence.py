@@ -297,11 +297,9 @@ class Evidence:
     def describe_measurement(self, made: Measurement) -> str:
         """Name the machine of a measurement, the precision if it is not float32, and the seeds that it left out."""
         timed = [cell for cell in self.cells_by_place.values() if any(made.read(cell, n) for n in made.batch_sizes)]
-        found = {str(one.config.get("precision", USUAL_PRECISION)) for cell in timed for one in cell.records} - {
-            USUAL_PRECISION
-        }
-        missing = self.list_untimed_seeds(made)
-        parts = [made.machine, *[f"in {joined(sorted(found))}"] * bool(found)]
+        precisions = {str(one.config.get("precision", USUAL_PRECISION)) for cell in timed for one in cell.records}
+        named, missing = sorted(precisions - {USUAL_PRECISION}), self.list_untimed_seeds(made)
+        parts = [made.machine, *[f"in {joined(named)}"] * bool(named)]
         parts += [f"without seeds {', '.join(map(str, missing))}"] * bool(missing)
         return ", ".join(parts)
 
