@@ -80,7 +80,8 @@ def stages_of(scale: Scale) -> list[Stage]:
     """All of a scale, in their order."""
     if scale == "cpu":
         pooled = [Launch("cpu-cola"), Launch("cpu-cola-exits"), Launch("cpu-sst2", rows=16_000)]
-        return [*pooled, Launch("cpu-mean-sst2", rows=3_000), Launch("cpu-mean-mrpc"), Launch("cpu-mean-cola")]
+        of_sst2 = [Launch("cpu-mean-sst2", rows=3_000), Launch("cpu-mean-sst2-7000", rows=7_000)]
+        return [*pooled, *of_sst2, Launch("cpu-mean-mrpc"), Launch("cpu-mean-cola")]
     return [Launch("gpu", gpu_share=GPU_SHARE), *_rates()]
 
 

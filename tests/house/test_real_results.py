@@ -54,7 +54,7 @@ pytestmark = pytest.mark.slow
 
 METHODS = ("albert", "palbert", "pondernet", "pabee")
 METHODS_OF = {"cpu-cola-exits": ("palbert", "pondernet")} | dict.fromkeys(
-    ("cpu-mean-sst2", "cpu-mean-mrpc", "cpu-mean-cola", "gpu"), (*METHODS, "berxit")
+    ("cpu-mean-sst2", "cpu-mean-sst2-7000", "cpu-mean-mrpc", "cpu-mean-cola", "gpu"), (*METHODS, "berxit")
 )
 VERDICTS = ("confirmed", "same sign", "contradicted", "undecided", "not learned", "not tested")
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
@@ -119,6 +119,7 @@ def test_a_registered_plan_stays_as_it_was():
         "cpu-cola-exits": "22fdf16b54629faf",
         "cpu-sst2": "ed19a5019c385085",
         "cpu-mean-sst2": "0a327a7ab885974d",
+        "cpu-mean-sst2-7000": "6b50e9b74ac6d470",
         "cpu-mean-mrpc": "16cd059cf57b4255",
         "cpu-mean-cola": "c5434cfdec15ef22",
     }
@@ -175,7 +176,8 @@ def test_a_dry_run_says_identity_and_time_and_makes_nothing(tmp_path, glue, back
         (["--backbone", "/nowhere"], "--backbone is /nowhere; allowed: a folder with a model's config.json"),
         (
             ["--stages", "cpu-cola", "gpu"],
-            "--stages is gpu; allowed: cpu-cola, cpu-cola-exits, cpu-sst2, cpu-mean-sst2, cpu-mean-mrpc, cpu-mean-cola",
+            "--stages is gpu; allowed: cpu-cola, cpu-cola-exits, cpu-sst2, cpu-mean-sst2, cpu-mean-sst2-7000, "
+            "cpu-mean-mrpc, cpu-mean-cola",
         ),
     ],
 )
