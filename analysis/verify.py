@@ -334,7 +334,7 @@ def compare_with_mlflow(folder: Path, uri: str) -> list[str]:
         ValueError: MLflow does not answer.
     """
     done = _run("study.mirror", str(folder), "--tracking-uri", uri, "--compare")
-    if done.returncode not in (0, 1):
+    if done.returncode not in (0, 1) or (done.returncode == 1 and not done.stdout):  # without a difference, it failed
         raise ValueError(f"--against: {_message(done)}")
     return [f"{masked(uri)}: {line}" for line in done.stdout.splitlines()]
 

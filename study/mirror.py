@@ -218,7 +218,7 @@ def contradictions(mirrored: Mirror) -> list[str]:
         return [f"MLflow has no copy of this study (study_id {mirrored.study_id})"]
     lines = _compare_digests(mirrored.folder, stored["study"].tags)
     for key, stored_run in stored.items():
-        if stored_run.tags["level"] == "trial" and key not in trials:
+        if stored_run.tags.get("level") == "trial" and key not in trials:
             lines.append(f"trial {key} of {stored_run.tags['arm']} is missing from the journal")
     for key, trial in trials.items():
         place = f"trial {key} of {trial.started.arm}"
@@ -300,6 +300,10 @@ def run(options: Options) -> int:
     Raises:
         ValueError: if MLflow is not installed, or the folder holds no study.
     """
+    if options.compare and (options.follow or options.register):
+        raise ValueError("--compare copies nothing; allowed: without --follow and --register")
+    if options.include and not options.register:
+        raise ValueError(f"--include is {' '.join(options.include)}; allowed: with --register")
     folder = Path(options.folder)
     require_package("mlflow")
     uri = check_tracking_address(options.tracking_uri) if options.tracking_uri else build_default_uri(folder)

@@ -63,6 +63,10 @@ def run(options: Options) -> int:
         data = options.data or plan.request.data
         rows = {task: load_labelled_test(TASKS[task], files[task], data) for task in files if task not in times}
         models = {task: _list_models(progress, task, folder) for task in rows}
+        if without := [task for task, records in models.items() if not records]:
+            raise ValueError(
+                f"{folder} has no confirm trial of {', '.join(without)} that completed; allowed: a task with models"
+            )
         for method in {record.method for records in models.values() for record in records}:
             include_for(method, plan.request, options.include)
         answers = {task: [_score_model(record, rows[task], data) for record in models[task]] for task in rows}

@@ -27,6 +27,7 @@ from helpers.forged_studies import (
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import write_records
 from helpers.trained_studies import trained_study
+from mlflow.tracking import MlflowClient
 
 from analysis.verify import main, verify
 from study.facts.events import FILE
@@ -179,6 +180,26 @@ def test_model_that_answers_otherwise_is_found(tmp_path: Path, capsys: pytest.Ca
     assert has(verify(study, again=1), "differs from the predictions of the stored model of pabee/sst2 confirm seed 43")
     with pytest.raises(ValueError, match=f"--again 2: {study} has 1 stored model"):
         verify(study, again=2)
+
+
+def test_comparison_that_fails_is_no_agreement(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mlflow").mkdir()
+    (tmp_path / "mlflow" / "__init__.py").write_text("raise RuntimeError('half an upgrade')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ValueError, match="--against: RuntimeError: half an upgrade"):
+        verify(study, against=store_of(study))
+
+
+@pytest.mark.usefixtures("asked_here")
+def test_run_that_mlflow_has_in_part_is_found(study: Path) -> None:
+    client = MlflowClient(tracking_uri=store_of(study))
+    key = confirm_records(study, ARM)[0].key
+    (run,) = client.search_runs([e.experiment_id for e in client.search_experiments()], f"tags.key = '{key}'")
+    client.delete_tag(run.info.run_id, "level")
+    assert verify(study, against=store_of(study)) == []
+    client.delete_run(run.info.run_id)
+    (line,) = verify(study, against=store_of(study))
+    assert line.endswith(f"trial {key} of {ARM} is missing from MLflow")
 
 
 @pytest.mark.usefixtures("asked_here")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.made_studies import arm, write_study
+from helpers.made_studies import arm, record, write_study
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
@@ -134,6 +134,17 @@ def test_an_unfinished_study_is_refused(tmp_path, capsys):
     assert refused(capsys, folder, "--labels", labels) == (
         f"the study {folder} is not finished; use test labels only after its last trial (see study.status)"
     )
+
+
+def test_task_without_models_is_refused_and_stays_open(tmp_path, capsys):
+    failed = [record("pabee", "mrpc", None, seed=seed, phase="confirm") for seed in (42, 43)]
+    rows = [record("pabee", "mrpc", 0.7, seed=1, phase="search"), *failed]
+    folder = write_study(tmp_path / "study", rows, data="mini", seeds=2, samples=1)
+    labels = write_labels(tmp_path / "labels", "mrpc")
+    assert refused(capsys, folder, "--labels", labels) == (
+        f"{folder} has no confirm trial of mrpc that completed; allowed: a task with models"
+    )
+    assert not read_facts(folder).scored_on_test
 
 
 def test_labels_of_other_rows_are_refused(study, tmp_path, capsys):

@@ -440,6 +440,20 @@ def test_unknown_store_is_refused_in_one_line(journal: MadeJournal, capsys: pyte
     assert "is carrier-pigeon://loft; allowed: sqlite:///FILE, a server's URL" in message and message.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        (["--compare", "--register"], "allowed: without --follow and --register"),
+        (["--compare", "--follow"], "allowed: without --follow and --register"),
+        (["--include", "methods"], "--include is methods; allowed: with --register"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(journal: MadeJournal, options, allowed, capsys) -> None:
+    assert main([str(journal.folder), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.endswith(f"{allowed}\n") and error.count("\n") == 1
+
+
 def test_mirror_without_mlflow_is_refused_in_one_line(journal: MadeJournal, monkeypatch, capsys) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main([str(journal.folder)]) == 2
