@@ -39,7 +39,7 @@ COMMANDS = {
     "time": ("study.time", "measure how long the models take for a text, with intervals"),
     "rebuild": ("study.rebuild", "rewrite all exports of a study: records, tables, report, MLflow"),
     "winners": ("study.winners", "print the best configuration of each arm, as text, TOML or JSON"),
-    "drop": ("study.drop", "exclude a trial from all numbers, with a reason that the table prints"),
+    "drop": ("study.drop", "exclude a trial from searches and medians, with a reason that the table prints"),
     "mirror": ("study.mirror", "copy a study into MLflow, now or after an outage"),
     "check-method": ("study.check_method", "check your own method against every rule"),
 }

@@ -4,8 +4,8 @@ The trial keeps its predictions and its model, and the notes below the table nam
 is not run again, so the table cell of a dropped confirm trial stays incomplete. If the dropped trial was the best of
 its search, the next launch runs the confirm trials of the next best configuration.
 
-`python -m study.drop runs/NAME --models` instead frees disk: it deletes the weights of all models and changes no
-number. Commands that run the models then say that they are missing.
+`python -m study.drop runs/NAME --models` instead frees disk: it deletes the weights of all models from which no
+other trial starts, and changes no number. Commands that run the models then say that they are missing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Options(Typed, frozen=True, kw_only=True):
     ] = None
     because: Annotated[str | None, option("reason, which is printed below the table", "TEXT")] = None
     undo: Annotated[bool, option("count a dropped trial again")] = False
-    models: Annotated[bool, option("drop no trial, but delete the weights of all models; no number changes")] = False
+    models: Annotated[bool, option("drop no trial, but delete the weights of models from which no other trial starts; no number changes")] = False
 
 
 def run(options: Options) -> int:

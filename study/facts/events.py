@@ -224,7 +224,7 @@ class TrialReopened(BaseEvent, frozen=True, kw_only=True):
 
 
 class TrialDropped(BaseEvent, frozen=True, kw_only=True):
-    """A user's exclusion of an ended trial from all results; its record is kept."""
+    """A user's exclusion of an ended trial from searches and medians; its record is kept."""
 
     key: str
     because: str | None  # one line; None undoes the drop

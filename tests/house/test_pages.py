@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers.places import ROOT
@@ -46,6 +47,28 @@ def test_every_link_of_a_page_leads_somewhere() -> None:
     links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text())]
     assert len(links) > 10
     assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link into a page can name on GitHub: anchors, and headings in small letters without punctuation."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    shown = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {
+        *re.findall(r'<a id="([^"]+)">', text),
+        *(re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in shown),
+    }
+
+
+def test_every_link_into_a_page_leads_to_its_heading() -> None:
+    links = [(page, *link) for page in PAGES for link in re.findall(r"\]\(([^)#:]*)#([\w-]+)\)", page.read_text())]
+    assert len(links) > 10
+    lost = [
+        f"{page.name}: {name}#{a}"
+        for page, name, a in links
+        if a not in anchors_of(page.parent / name if name else page)
+    ]
+    assert lost == []
 
 
 def test_own_method_commands_match_readme() -> None:
