@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -114,8 +114,29 @@ def write_files(tables: list[Table], out: Path, formats: Sequence[Format] = ()) 
     """Write these tables to `out`, and delete the files of all other tables and formats there."""
     make_writable(str(out))
     texts = {out / name: text for name, text in render_files(tables, formats).items()}
-    known = (out / f"{name}.{ending}" for name in (*TABLES, *WITHDRAWN) for ending in (*FORMATS, "json"))
+    known = [out / name for name in _list_known()]
     atomic_files.write_files(texts, remove=[path for path in known if path not in texts and not path.is_dir()])
+
+
+def _list_known() -> Iterator[str]:
+    """List the names of all files of tables, also of earlier versions."""
+    for name in (*TABLES, *WITHDRAWN):
+        yield from (f"{name}.{ending}" for ending in (*FORMATS, "json"))
+
+
+def _check_own(out: Path) -> None:
+    """Check that files with the names of tables in a folder of the user's are tables.
+
+    Raises:
+        ValueError: they may be something else, which would be overwritten or deleted.
+    """
+    if (out / WRITTEN_BY).exists():
+        return
+    if others := [name for name in (*_list_known(), ANSWER) if (out / name).exists()]:
+        raise ValueError(
+            f"--out {out} has {', '.join(others)}, but no {WRITTEN_BY}, so these files may be no tables; "
+            "allowed: a folder without them"
+        )
 
 
 def render_files(tables: list[Table], formats: Collection[Format] = ()) -> dict[str, bytes]:
@@ -223,6 +244,8 @@ def _write(options: Options) -> int:
     if options.out is None and len(folders) > 1:
         raise ValueError("--out is needed for the tables of several studies")
     out = Path(options.out) if options.out else folders[0] / "tables"
+    if options.out:
+        _check_own(out)
     formats = _read_formats(options)
     beside = Path(options.beside) if options.beside else None
     dev, *_ = write_tables(

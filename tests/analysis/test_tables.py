@@ -337,6 +337,19 @@ def test_files_of_withdrawn_tables_are_deleted_and_others_stay(tmp_path):
     assert not list(out.glob("compute_of_arms.*")) and (out / "mine.md").exists()
 
 
+def test_files_that_may_be_no_tables_are_neither_deleted_nor_replaced(tmp_path, capsys):
+    study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "ablation.tex").write_text("my ablation")
+    assert main([str(study), "--out", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"analysis.tables: --out {out} has ablation.tex, but no written_by.json, so these files may be no tables; "
+        "allowed: a folder without them\n"
+    )
+    assert [path.name for path in out.iterdir()] == ["ablation.tex"]
+
+
 @pytest.mark.slow
 def test_empty_folder_is_one_line_and_status_2(tmp_path):
     result = tables_command(tmp_path)
