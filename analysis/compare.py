@@ -139,7 +139,8 @@ def _read(path: Path) -> pd.DataFrame:
                 f"{path}: {name} is missing in {len(empty)} of {len(rows)} rows, first in row {empty[0] + 1}"
             )
     rows = rows.assign(**{name: text for name, text in WITHOUT.items() if name not in rows})
-    return rows[[*NAMES, "label", "answer"]].astype(TEXTS)
+    rows = rows[[*NAMES, "label", "answer"]].astype(TEXTS)
+    return rows.assign(**{name: rows[name].fillna(text) for name, text in WITHOUT.items()})
 
 
 def _task_name(name: str) -> str:

@@ -45,7 +45,10 @@ class Options(Typed, frozen=True, kw_only=True):
     ] = None
     because: Annotated[str | None, option("reason, which is printed below the table", "TEXT")] = None
     undo: Annotated[bool, option("count a dropped trial again")] = False
-    models: Annotated[bool, option("drop no trial, but delete the weights of models from which no other trial starts; no number changes")] = False
+    models: Annotated[
+        bool,
+        option("drop no trial, but delete the weights of models from which no other trial starts; no number changes"),
+    ] = False
 
 
 def run(options: Options) -> int:

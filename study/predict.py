@@ -192,7 +192,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     from trainables.models.exit_rules import with_setting
 
     if "rule" in settings:
-        trained.model.exit_rule = _choose_rule(trained, **settings)
+        trained.model.exit_rule = _choose_rule(trained, settings)
         return
     method, config = trained.spec.method, trained.spec.config
     known = [name for name in vars(trained.model.exit_rule) if config.get(name) is not None]
@@ -203,15 +203,16 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 
 
-def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
-    """Return the exit rule named `rule` with these settings; raise ValueError if the model cannot use the rule."""
+def _choose_rule(trained: TrainedModel, settings: Configuration) -> ExitRule:
+    """Return the exit rule named `rule` with the other settings; raise ValueError if the model cannot use the rule."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
+    rule, others = settings["rule"], {name: value for name, value in settings.items() if name != "rule"}
     chosen = _find_rule(trained, rule)
-    if chosen is not trained.model.exit_rule and chosen.field not in settings:
+    if chosen is not trained.model.exit_rule and chosen.field not in others:
         raise ValueError(f"--set rule={rule} needs a value for the rule's setting; add --set {chosen.field}=NUMBER")
-    changed = with_setting(chosen, settings)
+    changed = with_setting(chosen, others)
     if type(changed) in KEPT.values():
         from_plain(type(changed), json.loads(rule_as_json(changed)), where=f"--set rule={rule}")
     return changed

@@ -77,6 +77,8 @@ def run(options: Options) -> int:
     """Print the status. Return 0 if every study is complete, and 1 if trials failed or results are missing."""
     folder = Path(options.folder)
     if studies := list_studies(folder):
+        if options.failures:
+            raise ValueError(f"--failures is for one study; allowed: {', '.join(map(str, studies))}")
         return _print_all(studies, as_json=options.json)
     progress = read_progress(folder)
     status = collect_status(progress, folder)

@@ -12,6 +12,7 @@ command again with a copy of the study: each machine gets its own part of the ta
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import closing
@@ -57,9 +58,10 @@ def run(options: Options) -> int:
     read_batch_sizes(options.batch_sizes)
     require_package("torch")
     with closing(Journal(folder)) as journal:
-        event = measure_times(options)
-        if event is None:
-            return 2  # the other process has printed why
+        try:
+            event = measure_times(options)
+        except subprocess.CalledProcessError as failed:
+            return _explain_failure(failed.returncode)
         journal.append(replace(event, time=journal.now()))
     if not analyse(folder):
         return 1
@@ -79,8 +81,12 @@ def read_batch_sizes(text: str) -> list[int]:
     return sizes
 
 
-def measure_times(options: Options) -> TimesMeasured | None:
-    """Measure the times in another process; return the event without its time, or None if the process failed."""
+def measure_times(options: Options) -> TimesMeasured:
+    """Measure the times in another process, and return the event without its time.
+
+    Raises:
+        subprocess.CalledProcessError: if the process failed.
+    """
     values = {
         "--batch-sizes": options.batch_sizes,
         "--device": options.device,
@@ -90,8 +96,17 @@ def measure_times(options: Options) -> TimesMeasured | None:
     flags = [text for flag, value in values.items() if value is not None for text in (flag, str(value))]
     command = [sys.executable, "-m", "study.stored_models.time_models", options.study, *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=False)
-    return msgspec.json.decode(done.stdout, type=TimesMeasured) if done.returncode == 0 else None
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    return msgspec.json.decode(done.stdout, type=TimesMeasured)
+
+
+def _explain_failure(status: int) -> int:
+    """Return this command's exit status for that of the measurement, which has printed why unless it was killed."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        print(f"study.time: the measurement was killed by {name}; nothing was written", file=sys.stderr)
+        return 1
+    return status
 
 
 main = Command("study.time", Options, __doc__ or "", run)

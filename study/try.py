@@ -8,6 +8,7 @@ published value, or else the first value of the grid, or else the middle of the 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -36,6 +37,7 @@ from trainables.configuration import AtLeastOne, Count
 from trainables.configuration.schema import Typed, Value
 from trainables.data.glue import count_repeated_texts
 from trainables.data.tasks import TASKS
+from trainables.files.atomic_files import DiskFull
 from trainables.files.sources import Unusable
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit
 
@@ -72,6 +74,7 @@ def run(options: Options) -> int:
     """
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
+        options = replace(options, out=os.path.realpath(options.out))
     require_package("torch")
     spec, values, resolved = resolve_spec(options)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in values.items()]
@@ -85,7 +88,7 @@ def run(options: Options) -> int:
         print(f"starts from the backbone; in a study of this profile, it would start from {start}", flush=True)
     try:
         train(spec, options)
-    except (Unavailable, Unusable):
+    except (Unavailable, Unusable, DiskFull, BrokenPipeError):
         raise
     except TrainingError as error:
         raise ValueError(str(error)) from None

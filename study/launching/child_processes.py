@@ -70,9 +70,7 @@ def measure_models(journal: Journal, folder: Path, options: LaunchOptions, *, un
         return
     try:
         event = measure_times(TimingOptions(study=str(folder), minutes=seconds / 60))
-    except KeyboardInterrupt:
-        event = None
-    if event is None:
+    except (KeyboardInterrupt, subprocess.CalledProcessError):
         print_lines([f"no times were measured; to measure them: {command}"], sys.stderr)
     else:
         journal.append(replace(event, time=journal.now()))

@@ -107,13 +107,16 @@ def _measure(stored: dict[str, list[Record]], options: Options) -> TimesMeasured
                 before, since = measure_other_load(quiet), ProcessorTimes.read()
             left = 60 * minutes - (time.monotonic() - began)
             seconds = max(0.0, left) / (len(stored) - number)
+            rows = len(contestants[0].examples)
+            if max(sizes) > rows:
+                print(f"{task} has {rows} dev texts, so its batches have at most {rows}", file=sys.stderr)
             reference = format_arm_name(PLAIN_METHOD, task, 0)
             arms = list(dict.fromkeys(contestant.arm for contestant in contestants))
             with _showing(task, len(contestants), seconds) as show:
                 try:
                     timed, parts = measure(
                         contestants,
-                        sizes,
+                        list(dict.fromkeys(min(size, rows) for size in sizes)),
                         seconds=seconds,
                         reference=reference if reference in arms else arms[0],
                         on_round=show,

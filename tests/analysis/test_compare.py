@@ -19,6 +19,7 @@ from analysis.layouts.evidence import gather
 from analysis.layouts.rendering import json_text
 from analysis.statistics.samples import resample
 from analysis.studies.load import load_study
+from trainables.data.tasks import TASKS
 
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "csv": lambda rows, path: rows.to_csv(path, index=False),
@@ -132,6 +133,18 @@ def test_names_of_tasks_are_glues_however_they_are_written(tmp_path):
     first, second = (made(methods=(name,), task=task) for name, task in (("one", "RTE"), ("two", "rte")))
     files = [write(own, tmp_path / f"{number}.csv") for number, own in enumerate((first, second))]
     assert compared_tables(files, {}, "one")[1].lines[0].label == "two - one, RTE"
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_an_empty_split_or_draw_is_like_a_missing_column(ending, tmp_path):
+    mnli = pd.concat([made(task="mnli").assign(split=split) for split in TASKS["mnli"].dev_splits])
+    mixed = write(pd.concat([mnli, made()]).assign(draw=None), tmp_path / f"mixed.{ending}")
+    alone = write(made(), tmp_path / f"alone.{ending}")
+    pairs = [compared_tables([file], {}, "one")[1].lines for file in (alone, mixed)]
+    labels = [[line.label for line in lines] for lines in pairs]
+    assert labels[0] == ["two - one, RTE"] and set(labels[1]) == {"two - one, MNLI", "two - one, RTE"}
+    same = [next(line for line in lines if line.label == "two - one, RTE") for lines in pairs]
+    assert same[0].entries["difference"] == same[1].entries["difference"]
 
 
 def test_without_a_baseline_every_pair_is_one_family(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -20,6 +21,8 @@ from analysis import report
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Message
 from study.drivers.trial_process import RELEASE
 from study.drivers.worker import Worker
+from study.facts.events import TimesMeasured
+from study.time import Options
 
 
 class WorkerHere:
@@ -69,12 +72,17 @@ def analyse_here(folder: Path) -> bool:
         return report.main([str(folder)]) == 0
 
 
+def measure_nothing(options: Options) -> TimesMeasured:
+    """Stands for `study.time.measure_times`."""
+    raise subprocess.CalledProcessError(1, "study.stored_models.time_models")
+
+
 @contextmanager
 def training_here() -> Iterator[None]:
     """Launches with `--driver local` start no process for trials, which train on few rows, and measure no times."""
     with training_on_few_rows(), pytest.MonkeyPatch.context() as here:
         here.setattr("study.drivers.local_driver.TrialProcess", WorkerHere)
-        here.setattr("study.launching.child_processes.measure_times", lambda options: None)
+        here.setattr("study.launching.child_processes.measure_times", measure_nothing)
         yield
 
 

@@ -285,8 +285,14 @@ def test_another_exit_rule_answers_as_it_does_on_all_layers(studies, tmp_path, a
             ["--set rule=entropy needs a value", "add --set entropy=NU"],
         ),
         ("pabee/sst2", ["rule=fixed", "layer=0"], ["--set rule=fixed: layer is 0; ", "a whole number >= 1"]),
+        (
+            "pabee/sst2",
+            ["rule=patience", "patience=0"],
+            ["--set rule=patience: patience is 0; ", "a whole number >= 1"],
+        ),
         ("pabee/sst2", ["rule=beem", "evidence=much"], ["--set rule=beem: evidence is 'much'; ", "a number"]),
         ("pabee/sst2", ["rule=beem", "evidence=1", "q=1"], ["beem has no q; ", "evidence, weight"]),
+        ("pabee/sst2", ["rule=beem", "evidence=1", "trained=1"], ["beem has no trained; ", "evidence, weight"]),
         (
             "pabee/stsb",
             ["rule=entropy"],

@@ -233,6 +233,12 @@ def test_names_and_lines_are_never_broken_where_there_is_no_terminal(tmp_path, c
     assert says(capsys.readouterr().out.splitlines()[0], f"study {folder.name} ", "10 trials")
 
 
+def test_failures_of_several_studies_are_refused_with_their_folders(tmp_path, capsys):
+    folder = study_folder(tmp_path / "begun", events=9)
+    assert status.main([str(tmp_path), "--failures"]) == 2
+    assert capsys.readouterr().err == f"study.status: --failures is for one study; allowed: {folder}\n"
+
+
 def test_one_missing_cell_is_one_cell(tmp_path):
     folder = study_folder(tmp_path, events=9)
     found = replace(status.collect_status(read_progress(folder), folder), failed=[], launch=None)

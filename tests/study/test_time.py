@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import subprocess
 import time
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -22,6 +23,7 @@ from study.launching import child_processes
 from study.launching.options import LaunchOptions
 from study.stored_models import time_models
 from study.time import Options, read_batch_sizes
+from trainables.runs.timing import TooLittleTime
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +97,30 @@ def test_too_few_minutes_are_refused(timed):
         time_models._measure(stored, Options(study=str(timed), minutes=0.001))
 
 
+def test_batches_have_at_most_the_rows_of_dev(timed, monkeypatch, capsys):
+    asked = []
+
+    def stop(contestants, sizes, **options):
+        asked.append(sizes)
+        raise TooLittleTime(60.0)
+
+    monkeypatch.setattr("trainables.runs.timing.measure", stop)
+    stored, _ = time_models._find_models(timed)
+    with pytest.raises(ValueError, match="minutes are too few"):
+        time_models._measure(stored, Options(study=str(timed), batch_sizes="1,4000,5000"))
+    ((first, rows),) = asked
+    assert first == 1 and f"rte has {rows} dev texts, so its batches have at most {rows}" in capsys.readouterr().err
+
+
+def test_killed_measurement_is_said_and_changes_nothing(timed, monkeypatch, capfd):
+    before = (timed / FILE).read_bytes()
+    real = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, **named: real(["sh", "-c", "kill -9 $$"], **named))
+    assert command.main([str(timed)]) == 1
+    assert capfd.readouterr().err == "study.time: the measurement was killed by SIGKILL; nothing was written\n"
+    assert (timed / FILE).read_bytes() == before
+
+
 def test_unknown_device_is_refused_with_the_menu():
     with pytest.raises(ValueError, match=r"^--device tpu: .*; allowed: cpu"):
         time_models._choose_device("tpu")
@@ -140,11 +166,10 @@ def test_launch_names_the_command_if_it_does_not_measure(seconds, address, left,
     assert f"-m study.time {tmp_path / 's'}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("outcome", [None, KeyboardInterrupt()])
+@pytest.mark.parametrize("outcome", [subprocess.CalledProcessError(1, "time_models"), KeyboardInterrupt()])
 def test_launch_goes_on_without_a_measurement(outcome, tmp_path, monkeypatch, capsys):
     def measure(options):
-        if outcome is not None:
-            raise outcome
+        raise outcome
 
     monkeypatch.setattr(child_processes, "measure_times", measure)
     with closing(finished(tmp_path / "s", 90.0)) as journal:

@@ -133,9 +133,10 @@ def test_weights_of_other_names_are_refused(tmp_path, capsys):
     assert told.out == "" and told.err.count("\n") == 1 and "its names begin with `module.`" in told.err
 
 
-def test_the_model_that_is_kept_can_be_loaded(tmp_path):
-    assert main(["try", *ARGUMENTS, "--out", str(tmp_path / "model")]) == 0
-    trained = load_trained(tmp_path / "model")
+def test_the_model_that_is_kept_can_be_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["try", *ARGUMENTS, "--out", "."]) == 0
+    trained = load_trained(tmp_path)
     assert (trained.spec.method, trained.spec.task, trained.config.epochs) == ("albert", "rte", 2)
 
 

@@ -95,6 +95,6 @@ def _make_task(name: str, content: TaskFile, *, place: str) -> Task:
         labels=labels,
         file_labels=labels,
         metrics=tuple(METRICS[metric] for metric in dict.fromkeys(content.metrics)),
-        index_columns=(),
+        index_columns=() if "index" in (*content.texts, content.label) else ("index",),
         test_splits=(),
     )

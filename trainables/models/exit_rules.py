@@ -16,8 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+from msgspec import Meta
+
+from trainables.configuration import AtLeastOne
 from trainables.configuration.schema import Configuration, Value
 
 if TYPE_CHECKING:
@@ -147,7 +150,7 @@ class Threshold(ExitHeadRule):
     fails with q = 0, and depends on rounding with q = 1.
     """
 
-    q: float
+    q: Annotated[float, Meta(ge=0, le=1)]
     name = "threshold"
     field = "q"
 
@@ -179,7 +182,7 @@ class Patience(ExitRule):
     `regression_threshold`. With patience t, an example exits at layer t + 1 at the earliest.
     """
 
-    patience: int
+    patience: AtLeastOne
     regression_threshold: float | None  # None for classes
     name = "patience"
     field = "patience"
@@ -267,7 +270,7 @@ class LearnedExit(ExitHeadRule):
     Source: castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. With threshold 0, no example exits early.
     """
 
-    threshold: float
+    threshold: Annotated[float, Meta(ge=0, le=1)]
     name = "learned"
     field = "threshold"
 

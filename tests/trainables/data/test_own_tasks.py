@@ -51,6 +51,12 @@ def test_place_of_the_task_is_read_whatever_data_is_said(claims: Path) -> None:
         assert len(load_split(task, "train", data).texts) == 6
 
 
+def test_texts_to_predict_keep_the_numbers_of_their_column_index(claims: Path, tmp_path: Path) -> None:
+    task, file = task_of(claims), tmp_path / "input.csv"
+    file.write_text(",".join(["index", *task.text_columns]) + "\n1017,one,two\n88,three,four\n")
+    assert read_texts(task, file).ids == [1017, 88]
+
+
 def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
     rows = [['He said "no", twice', "one", "yes"], ["a\u2028b", "two", "no"]]
     files = {
