@@ -134,7 +134,8 @@ def _main(argv: Sequence[str] | None) -> int:
     for study in studies:
         if not has_ended(study):
             raise ValueError(f"{study.folder} has not ended; claims are tested once, on all trials of the plan")
-    print(format_claims(make_claims(studies)))
+    for study in studies:
+        print(f"# {study.folder.name}", format_claims(make_claims([study])), sep="\n\n", end="\n\n")
     return 0
 
 

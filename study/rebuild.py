@@ -34,6 +34,7 @@ from study.facts.study_folder import (
     predictions_file,
 )
 from study.plans.resolved_plan import Arm
+from study.storage.addresses import check_tracking_address
 from study.storage.models import locate_model
 from study.terminal.command_line import Command, argument, option
 from study.terminal.output import show_waiting
@@ -170,9 +171,11 @@ def run(options: Options) -> int:
     Without --tracking-uri, the store is that of the last launch.
 
     Raises:
-        ValueError: if the folder holds no study.
+        ValueError: if the folder holds no study, or the store's URI is not one.
     """
     folder = Path(options.folder)
+    if options.tracking_uri not in (None, "none"):
+        check_tracking_address(options.tracking_uri)
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
         raise ValueError(f"{folder} has no events; allowed: the folder of a study that has been launched")

@@ -112,7 +112,11 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
     if not cell.records:
         return {"score": Entry()}
     mean = float(np.mean(sample.scores if sample else cell.scores))
-    entries = {"score": add_seeds(cell, POINTS.entry(mean, mark="°" * (place in evidence.not_above_constant)))}
+    entries = {
+        "score": add_seeds(
+            cell.with_dropped if sample else cell, POINTS.entry(mean, mark="°" * (place in evidence.not_above_constant))
+        )
+    }
     if evidence.with_exits and place in evidence.exits:
         records = (cell.with_dropped if sample else cell).records
         layers = [record.mean_layers for record in records if record.mean_layers]
@@ -131,8 +135,7 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
     plain, newest = evidence.find_plain(place), evidence.trusted_times
     if newest is not None and plain is not None and plain is not cell:
         size = newest.batch_sizes[0]
-        made = evidence.find_trusted_times(place[1], size)
-        ratio = made.compare(cell, plain, size) if made else None
+        ratio = evidence.find_time_ratio(cell, plain, size)
         entries["time_ratio"] = Entry.from_text(NO_SETTING) if ratio is None else format_ratio(ratio)
     return entries
 

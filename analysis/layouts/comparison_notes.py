@@ -45,7 +45,8 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
         "over seeds, with bootstrapped variance over examples; Holm's correction covers the "
         f"{counted(len(family), 'comparison')} with {baseline})."
     )
-    if not any(comparison.holds for comparison in family):
+    is_searched = any(cell.arm.searched_fields for row in rows for cell in row.cells.values())
+    if not is_searched or not any(comparison.holds for comparison in family):
         return tested
     return (
         f"{tested} A mark compares the configurations that the searches chose, not the methods: two equal methods, "

@@ -40,7 +40,7 @@ from analysis.statistics.samples import (
     is_above_constant,
     resample,
 )
-from analysis.statistics.times import Measurement, list_measurements
+from analysis.statistics.times import Measurement, Ratio, list_measurements
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row, make_rows, name_studies
 from analysis.studies.load import Study
@@ -215,14 +215,14 @@ class Evidence:
         answered: dict[Place, Sequence[Answers]] = {}
         plain_rows: dict[str, str] = {}  # row with all layers -> row of its plain model
         for place in self.with_exits:
-            plain = self.find_plain(place)
-            if plain is None or not are_comparable(self.cells_by_place[place], plain):
+            plain_row, plain = self.find_plain_row(place), self.find_plain(place)
+            if plain_row is None or plain is None or not are_comparable(self.cells_by_place[place], plain):
                 continue
             own, other = (read_cell_predictions(cell.with_dropped) for cell in (self.cells_by_place[place], plain))
             if min(len(own), len(other)) > 1 and len({one.examples for one in (*own, *other)}) == 1:
                 answered[place] = [replace(one, answers=one.layer_answers[-1:]) for one in own]
-                plain_rows[place[0]] = f"{PLAIN_METHOD} {plain.arm.backbone_fingerprint}"
-                answered[plain_rows[place[0]], place[1]] = other
+                plain_rows[place[0]] = plain_row
+                answered[plain_row, place[1]] = other
         samples = resample(answered)
         tests = [
             one
@@ -265,22 +265,33 @@ class Evidence:
         """Cells whose models have exits, whether or not an example exits early."""
         return [place for place, exits in self.exits.items() if exits.sweeps or exits.is_early]
 
+    def find_plain_row(self, place: Place) -> str | None:
+        """Return the label of the row with the same backbone without early exits, first of those of the same study."""
+        own = self.cells_by_place[place]
+        plain = {
+            label: cell
+            for (label, task), cell in self.cells_by_place.items()
+            if cell.arm.method == PLAIN_METHOD and task == place[1] and cell.records
+            if cell.arm.backbone_fingerprint == own.arm.backbone_fingerprint
+        }
+        folders = {study.folder for study in own.studies}
+        beside = [label for label, cell in plain.items() if folders & {study.folder for study in cell.studies}]
+        return next(iter([*beside, *plain]), None)
+
     def find_plain(self, place: Place) -> Cell | None:
         """Return the cell of the same backbone without early exits, or None if the studies have no such cell."""
-        own = self.cells_by_place[place]
-        return next(
-            (
-                cell
-                for _, cell in self.cells
-                if cell.arm.method == PLAIN_METHOD and cell.task == own.task and cell.records
-                if cell.arm.backbone_fingerprint == own.arm.backbone_fingerprint
-            ),
-            None,
-        )
+        row = self.find_plain_row(place)
+        return None if row is None else self.cells_by_place[row, place[1]]
+
+    def find_time_reference_row(self, place: Place) -> str | None:
+        """Return the row whose time is the unit: the plain model of the same backbone, or else the baseline."""
+        row = self.find_plain_row(place) or self.baseline
+        return row if (row, place[1]) in self.cells_by_place else None
 
     def find_time_reference(self, place: Place) -> Cell | None:
-        """Return the cell whose time is the unit: the plain model of the same backbone, or else the baseline."""
-        return self.find_plain(place) or self.cells_by_place.get((str(self.baseline), place[1]))
+        """Return the cell whose time is the unit; see `find_time_reference_row`."""
+        row = self.find_time_reference_row(place)
+        return None if row is None else self.cells_by_place[row, place[1]]
 
     @cached_property
     def measurements(self) -> list[Measurement]:
@@ -295,10 +306,11 @@ class Evidence:
         return sorted({seed for cell in cells for seed in cell.seeds} - timed) if timed else []
 
     def describe_measurement(self, made: Measurement) -> str:
-        """Name the machine of a measurement, the precision if it is not float32, and the seeds that it left out."""
+        """Name the machine of a measurement, the precisions if not all are float32, and the seeds that it left out."""
         timed = [cell for cell in self.cells_by_place.values() if any(made.read(cell, n) for n in made.batch_sizes)]
         precisions = {str(one.config.get("precision", USUAL_PRECISION)) for cell in timed for one in cell.records}
-        named, missing = sorted(precisions - {USUAL_PRECISION}), self.list_untimed_seeds(made)
+        named = sorted(precisions) if precisions - {USUAL_PRECISION} else []
+        missing = self.list_untimed_seeds(made)
         parts = [made.machine, *[f"in {joined(named)}"] * bool(named)]
         parts += [f"without seeds {', '.join(map(str, missing))}"] * bool(missing)
         return ", ".join(parts)
@@ -319,6 +331,11 @@ class Evidence:
             if not made.disturbance and any(made.read(cell, one) for cell in cells for one in sizes):
                 return made
         return None
+
+    def find_time_ratio(self, cell: Cell, other: Cell, size: int) -> Ratio | None:
+        """Divide the times of two cells in the newest measurement that timed both, and that nothing disturbed."""
+        ratios = (made.compare(cell, other, size) for made in self.measurements if not made.disturbance)
+        return next((ratio for ratio in ratios if ratio is not None), None)
 
     @property
     def time_references(self) -> list[str]:

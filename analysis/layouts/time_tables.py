@@ -195,10 +195,10 @@ def _list_commands(evidence: Evidence) -> str:
 def _describe_ratios(evidence: Evidence, made: Measurement, task: str, size: int) -> str:
     cells = evidence.cells_by_place
     pairs = [
-        (row, reference.arm.method)
+        (row, reference)
         for row, own in cells
         if own == task
-        if (reference := evidence.find_time_reference((row, task))) and reference is not cells[row, task]
+        if (reference := evidence.find_time_reference_row((row, task))) is not None and reference != row
     ]
     ratios = [
         (row, other, ratio)

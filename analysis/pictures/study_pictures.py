@@ -444,6 +444,8 @@ def search_picture(evidence: Evidence) -> Picture | None:
         axes, style = panels[task], styles[label]
         seconds = [record.gpu_seconds if on_gpu else record.wall_seconds for record, _ in trials]
         costs, best = np.cumsum(seconds), np.maximum.accumulate([100 * score for _, score in trials])
+        first = int(np.isfinite(best).argmax())  # earlier trials failed
+        costs, best, trials = costs[first:], best[first:], trials[first:]
         axes.step(costs, best, where="post", lw=1.3, **style.stroke)
         axes.plot(costs[-1:], best[-1:], ms=5, **style.mark)
         rises = np.flatnonzero(np.diff(best, prepend=-np.inf))  # trials better than all earlier ones
@@ -455,7 +457,13 @@ def search_picture(evidence: Evidence) -> Picture | None:
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:
-    """List the search trials with a selection score, in the order in which they ended; skip dropped trials."""
+    """List the search trials in the order in which they ended, with their selection scores; skip dropped trials.
+
+    A trial without a score has -inf. The list is empty if no trial has one.
+    """
     counting = (record for record in cell.arm_records if record.phase == "search" and record.status != "dropped")
     searched = sorted(counting, key=lambda record: record.ended)
-    return [(record, record.selection_score) for record in searched if record.selection_score is not None]
+    scored = [(record, record.selection_score) for record in searched]
+    if all(score is None for _, score in scored):
+        return []
+    return [(record, -np.inf if score is None else score) for record, score in scored]

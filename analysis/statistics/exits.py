@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import list_rules
 from trainables.models.exit_rules import ExitRule, read_setting, with_setting
 from trainables.models.safe_exits import EvaluatedSettings, evaluate_settings, find_safe_setting
-from trainables.runs.trial import blocked_exit
+from trainables.runs.trial import LARGEST_CDF, blocked_exit
 
 RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the right answer
 LEAST_SAVED = 0.005  # layers; less prints as 6.00 of 6
@@ -78,14 +78,15 @@ def read_exits(cell: Cell) -> Exits | None:
     if not layers or len(layers) < len(cell.records):
         return None
     stored = read_cell_predictions(cell)
-    rules = dict.fromkeys(rule for predictions in stored for rule in predictions.sweep_rule.tolist())
+    named = (own.sweep_rule[own.sweep_field != ""].tolist() for own in stored)  # a rule without a setting has no curve
+    sweeps = [_sweep(rule, stored, cell.records) for rule in dict.fromkeys(chain.from_iterable(named))]
     depth = max(record.num_layers or 0 for record in cell.records)
     probabilities = [own.exit_probabilities for own in stored if own.exit_probabilities is not None]
     return Exits(
         num_layers=depth,
         mean_layers=np.array(layers),
         scores=np.array(cell.scores),
-        sweeps=tuple(_sweep(rule, stored, cell.records) for rule in rules),
+        sweeps=tuple(sweep for sweep in sweeps if len(sweep.settings)),
         shares=np.stack([_shares(predictions, depth) for predictions in stored]) if stored else None,
         posterior=np.stack(probabilities).astype(float).mean(axis=2) if probabilities else None,
     )
@@ -116,11 +117,12 @@ def read_full_run(cell: Cell, exits: Exits) -> FullRun | None:
     """Describe models with exit settings that run all layers; return None if they exit earlier or have no exits."""
     if not exits.sweeps or exits.mean_layers.mean() <= exits.num_layers - LEAST_SAVED:
         return None
-    reasons = [blocked_exit(record.metrics or {}, record.config) for record in cell.records]
+    largest = max(cell.records, key=lambda record: (record.metrics or {}).get(LARGEST_CDF, 0.0))
+    reasons = [blocked_exit(record.metrics or {}, record.config) for record in (*cell.records, largest)]
     return FullRun(
         num_layers=exits.num_layers,
         exits_some=exits.is_early,
-        reason=reasons[0] if all(reasons) else "",
+        reason=reasons[-1] if all(reasons) else "",
         score=float(exits.scores.mean()),
         mildest=_find_mildest(exits),
     )
@@ -150,7 +152,8 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
         if isinstance(setting, int | float):
             points[-1].setdefault(float(setting), (record.mean_layers or np.nan, record.score or 0.0))
     settings = sorted(set.intersection(*(set(point) for point in points)))
-    values = np.array([[point[setting] for setting in settings] for point in points])  # (seeds, settings, 2)
+    values = np.array([[point[setting] for setting in settings] for point in points])
+    values = values.reshape(len(points), len(settings), 2)  # also without settings
     return Sweep(
         rule=rule,
         field=field,

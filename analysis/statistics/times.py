@@ -383,15 +383,15 @@ def _find_spreads(rounds: np.ndarray) -> list[float]:
 
 
 def list_measurements(studies: Iterable[Study]) -> list[Measurement]:
-    """List one measurement for each study and machine, newest first.
+    """List one measurement for each study, machine and list of batch sizes, newest first.
 
     This is the newest of those that nothing disturbed, or the newest of all if there is none.
     """
-    chosen: dict[tuple[str, str, str, int], Measurement] = {}
+    chosen: dict[tuple[str, str, str, int, tuple[int, ...]], Measurement] = {}
     for study in studies:
         for event in study.facts.times:
             made = Measurement(event, study.records_by_key)
-            place = (str(study.folder), event.host, event.device, event.threads)
+            place = (str(study.folder), event.host, event.device, event.threads, tuple(made.batch_sizes))
             if place not in chosen or not made.disturbance or chosen[place].disturbance:
                 chosen[place] = made
     return sorted(chosen.values(), key=lambda made: made.event.time, reverse=True)

@@ -369,7 +369,7 @@ def list_changes(where: str, before: object, after: object) -> list[str]:
     return [f"{where} {json.dumps(before)} -> {json.dumps(after)}"]
 
 
-def include_folder(methods: Iterable[str], folder: str) -> None:
+def include_folder(methods: Iterable[str], folder: str, *, option: str = "--include") -> None:
     """Register the methods in a folder. The folder may be missing if all `methods` are known.
 
     Raises:
@@ -383,11 +383,13 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
     if missing := [method for method in methods if base_method(method) not in method_files.names()]:
         lost = f"the folder {folder} with the study's method {missing[0]} is missing"
         fault = f"the folder {folder} does not contain the study's method {missing[0]}" if is_there else lost
-        raise ValueError(f"{fault}; allowed: --include with a folder of all methods of the study")
+        raise ValueError(f"{fault}; allowed: {option} with a folder of all methods of the study")
 
 
-def include_for(method: str, plan: Plan | None, folders: Sequence[str]) -> None:
+def include_for(method: str, plan: Plan | None, folders: Sequence[str] | None) -> None:
     """Register a user's method from `folders`. Without folders, use the --include folders of the plan.
+
+    A command without an option for folders gives None.
 
     Raises:
         ValueError: the folder is missing, or is not a folder of methods.
@@ -395,4 +397,5 @@ def include_for(method: str, plan: Plan | None, folders: Sequence[str]) -> None:
     if folders:
         trainables.include(method_files.join_folders(folders), named="--include")
     elif plan is not None and plan.include is not UNSET:
-        include_folder([method], plan.include)
+        option = "study.launch --continue with --include" if folders is None else "--include"
+        include_folder([method], plan.include, option=option)

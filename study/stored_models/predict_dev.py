@@ -34,7 +34,7 @@ def run(options: Options) -> int:
     folder = Path(options.study)
     for key in options.trials:
         record = choose_model(folder, ModelChoice(trial=key))
-        include_for(record.method, require_plan(folder).plan.request, ())
+        include_for(record.method, require_plan(folder).plan.request, None)
         with local_model(record.model or "", record.model_digest) as model:
             _predict_dev(folder, record, model, Path(options.to) / f"{key}.npz")
     return 0

@@ -51,7 +51,7 @@ def run(options: Options) -> int:
     folder = Path(options.study)
     stored, missing = _find_models(folder)
     for method in {record.method for records in stored.values() for record in records}:
-        include_for(method, require_plan(folder).plan.request, ())
+        include_for(method, require_plan(folder).plan.request, None)
     event = _measure(stored, options)
     with event_output:
         event_output.write(msgspec.json.encode(msgspec.structs.replace(event, missing=missing)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -261,11 +262,13 @@ def test_exits_that_cannot_fire_say_why(tmp_path, snapshot):
     (cell,), (exits,) = evidence.cells_by_place.values(), evidence.exits.values()
     full = dataclasses.replace(exits, mean_layers=np.full_like(exits.mean_layers, 12.0))
 
-    def note_for(largest: float) -> str:
-        records = tuple(replace(one, metrics={"largest_cdf": largest}) for one in cell.records)
+    def note_for(*largest: float) -> str:
+        pairs = zip(cell.records, itertools.cycle(largest))
+        records = tuple(replace(one, metrics={"largest_cdf": value}) for one, value in pairs)
         return full_run_notes({("palbert", "rte"): read_full_run(dataclasses.replace(cell, records=records), full)})[0]
 
     assert [note_for(0.9), note_for(0.2)] == snapshot
+    assert note_for(0.1, 0.2) == note_for(0.2)
 
 
 def test_models_without_exits_are_not_said_to_run_all_layers(kept):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,6 +127,16 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
         rows = make_rows(load_studies(folders), separate=len(folders) > 1)
         said = explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
         assert says(said, f"the baseline, albert, has {number} ", "choose another ", "--baseline.")
+
+
+def test_only_searched_configurations_are_said_to_be_chosen_by_searches(tmp_path):
+    folder = predicted_study(tmp_path / "s", {"albert": 0.5, "palbert": 0.9}, ["rte"], baseline="albert")
+    rows = make_rows(load_studies([folder]))
+    compared = compare(draw_samples(rows), find_baseline_row(rows))
+    assert says(explain_marks(rows, compared), "↑ and ↓: ", "that the searches chose")
+    for row in rows:
+        row.cells["rte"] = replace(cell := row.cells["rte"], arm=structs_replace(cell.arm, space={}))
+    assert says(explain_marks(rows, compared), "↑ and ↓: ") and "searches chose" not in explain_marks(rows, compared)
 
 
 def test_detectable_difference_is_one_number_in_points(comparisons):

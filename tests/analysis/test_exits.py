@@ -15,6 +15,7 @@ from analysis.statistics.gains import measure_gains
 from analysis.studies.cells import read_cell
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions, read_predictions
+from study.facts.study_folder import predictions_file
 from trainables.models.answer_rules import Entropy, FixedLayer
 from trainables.models.exit_rules import apply_exit
 from trainables.models.fronts import front_weights, pareto_places
@@ -47,6 +48,24 @@ def test_mean_over_a_range_is_the_area_over_its_width():
 def cells(tmp_path_factory):
     folder = swept_study(tmp_path_factory.mktemp("runs") / "s", ["albert", "palbert", "pabee", "pondernet"], ["rte"])
     return {row.method: row.cells["rte"] for row in rows_in(folder)}
+
+
+def test_rule_without_a_setting_has_no_curve(tmp_path):
+    folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
+    cell = read_cell(load_study(folder), "palbert", "rte")
+    before = read_exits(cell)
+    for row in cell.records:
+        path = predictions_file(folder, row.key)
+        arrays = dict(np.load(path))
+        more = {
+            "sweep_rule": "last",
+            "sweep_field": "",
+            "sweep_setting": np.nan,
+            "sweep_mean_layers": 12,
+            "sweep_score": 0.5,
+        }
+        np.savez(path, **arrays | {name: np.append(arrays[name], value) for name, value in more.items()})
+    assert [sweep.rule for sweep in read_exits(cell).sweeps] == [sweep.rule for sweep in before.sweeps] == ["threshold"]
 
 
 def test_method_that_always_runs_all_layers_has_no_sweep(cells):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, predicted_study, write_study
+from helpers.made_studies import arm, evidence_of, predicted_study, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from helpers.timed_studies import timed_study
@@ -175,6 +175,13 @@ def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles
         assert curve[-1].tolist() == pytest.approx(
             [sum(one.gpu_seconds for one in records), 100 * max(one.selection_score for one in records)]
         )
+
+
+def test_search_progress_counts_the_time_of_failed_trials(tmp_path):
+    failed = record("palbert", "rte", None, seed=2, trial=1, phase="search", ended="2026-01-01T00:01:00.000000+00:00")
+    evidence = evidence_of(write_study(tmp_path / "s", [failed, *arm("palbert", "rte", [0.6, 0.6])], samples=2))
+    (curve,) = lines(panel(search_picture(evidence), "RTE"), choose_styles(evidence.rows)["palbert"], marked=False)
+    assert curve.tolist() == [[240.0, 60.0]]
 
 
 def test_differences_use_layers_without_times(evidence, styles):

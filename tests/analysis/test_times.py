@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import analysis
 from analysis.layouts.answer import summary_table
+from analysis.layouts.evidence import gather
 from analysis.layouts.time_tables import describe_times, times_table
 from analysis.pictures import study_pictures
 from analysis.pictures.time_picture import time_picture
@@ -24,6 +25,7 @@ from analysis.statistics.times import (
     find_error,
     list_measurements,
 )
+from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from trainables.models.exit_rules import Patience, Threshold
 from trainables.runs.times import TimedModel
@@ -139,6 +141,33 @@ def test_precision_of_timed_models_is_named_if_it_is_not_float32(tmp_path):
     assert "), in bfloat16; " in times_table(evidence).heading
     assert "), in bfloat16: " in describe_times(evidence)[-1] and "), in bfloat16. " in time_picture(evidence).caption
     assert "float32" not in times_table(evidence_of(study_of(tmp_path / "exact", "albert", "palbert"))).heading
+
+
+def test_all_precisions_of_a_mixed_measurement_are_named(tmp_path):
+    exact, rounded = (arm(method, "rte", [0.7] * 3) for method in ("albert", "palbert"))
+    rounded = [replace(row, config=row.config | {"precision": "bfloat16"}) for row in rounded]
+    write_study(tmp_path / "s", [*exact, *rounded], seeds=3)
+    folder = timed_study(tmp_path / "s", lambda record, size: MEANS[record.method])
+    assert "), in bfloat16 and float32; " in times_table(evidence_of(folder)).heading
+
+
+def test_ratio_is_of_the_newest_measurement_that_timed_both(tmp_path):
+    older, newer = (
+        study_of(tmp_path / name, *own) for name, own in {"a": ["albert", "palbert"], "b": ["pabee"]}.items()
+    )
+    summary = {line.label: line.entries for line in summary_table(evidence_of(older, newer)).parts[0].lines}
+    assert summary["palbert/rte"]["time_ratio"].text.startswith("1.30 (")
+    assert summary["pabee/rte"]["time_ratio"].text == "-"
+
+
+def test_separate_studies_are_timed_against_their_own_plain_models(tmp_path):
+    studies = [load_study(study_of(tmp_path / name, "albert", "palbert")) for name in ("a", "b")]
+    evidence = gather(studies, separate=True)
+    for row in evidence.rows:
+        own, plain = (evidence.cells_by_place[row.label, "rte"], evidence.find_plain((row.label, "rte")))
+        assert [study.folder for study in plain.studies] == [study.folder for study in own.studies]
+    (sentence, *_) = (line for line in describe_times(evidence) if line.startswith("Time on RTE"))
+    assert "palbert (b) takes 1.30 times" in sentence and "as long as albert (b)" in sentence
 
 
 def test_studies_of_other_tasks_keep_their_own_times(tmp_path):
@@ -274,6 +303,12 @@ def test_newer_measurement_on_the_same_machine_replaces_the_earlier(tmp_path):
     table = times_table(evidence_of(folder))
     assert not table.blocks
     assert table.lines[0].entries["mean_ms"].values[""] == pytest.approx(20, abs=0.2)
+
+
+def test_measurement_of_other_batch_sizes_stands_beside_the_earlier(tmp_path):
+    folder = study_of(tmp_path / "s", "albert", "palbert")
+    timed_study(folder, lambda record, size: MEANS[record.method], sizes=(8,))
+    assert [made.batch_sizes for made in list_measurements([load_study(folder)])] == [[1, 8], [1, 32]]
 
 
 def test_note_explains_heads_that_take_as_long_as_a_layer(tmp_path):

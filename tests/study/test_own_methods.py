@@ -25,6 +25,7 @@ from study import check_method, export, launch, predict, status
 from study.facts.plan_file import require_plan, write_plan
 from study.facts.provenance import code_of_method, read_provenance
 from study.facts.study_facts import read_facts
+from study.stored_models import time_models
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.files import method_files
@@ -269,6 +270,8 @@ def test_moved_include_folder_is_asked_for_again(
     assert launch.main(again) == 2
     said = capsys.readouterr().err
     assert says(said, f"folder {gone} ", "entropy is missing; ", "--include ", "all methods of the study\n")
+    assert time_models.main([str(folder)]) == 2  # a command without this option
+    assert "; allowed: study.launch --continue with --include " in capsys.readouterr().err
     assert launch.main([*again, "--include", str(methods)]) == 0
 
 

@@ -115,6 +115,14 @@ def content_of(folder):
     return {str(path): path.read_bytes() for path in paths}
 
 
+def test_wrong_store_is_refused_before_anything_is_written(tmp_path, capsys):
+    folder = launched_study(tmp_path / "study")
+    before = {path.name for path in folder.iterdir()}
+    assert rebuild.main([str(folder), "--tracking-uri", "htp://x"]) == 2
+    assert capsys.readouterr().err.startswith("study.rebuild: --tracking-uri is htp://x; allowed: ")
+    assert {path.name for path in folder.iterdir()} == before
+
+
 def test_folder_without_events_is_refused(tmp_path, capsys):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
     (folder / "events.jsonl").unlink()

@@ -271,16 +271,21 @@ class _Blocks:
 
     def batches(self, contestant: Contestant, size: int, used: int) -> list[Batch]:
         """List some batches of all blocks in use."""
-        every = DETAIL_EVERY if size == 1 else 1
-        return [batch for place in range(used) for batch in self.collate(contestant, size, place)[::every]]
+        chosen = [self._choose_detailed(size, place) if size == 1 else slice(None) for place in range(used)]
+        return [batch for place in range(used) for batch in self.collate(contestant, size, place)[chosen[place]]]
+
+    def _choose_detailed(self, size: int, place: int) -> slice:
+        """Choose the batches of a block that are also timed in detail: every so many of those of all blocks."""
+        earlier = sum(len(rows) for rows in self._rows[size][:place])
+        return slice(-earlier % DETAIL_EVERY, None, DETAIL_EVERY)
 
     def run(self, place: int, ways: Sequence[_Way], clock: Clock) -> None:
         """Let every way answer a block, in a new order, and add the seconds to its last round."""
         for way in random.sample(ways, len(ways)):
             way.run(self.collate(way.contestant, min(self._rows), place)[0], seed=0)  # fills the caches
             for size in self.sizes(way):
-                every = 1 if way.kind == "own" else DETAIL_EVERY
-                for number, batch in enumerate(self.collate(way.contestant, size, place)[::every]):
+                chosen = slice(None) if way.kind == "own" else self._choose_detailed(size, place)
+                for number, batch in enumerate(self.collate(way.contestant, size, place)[chosen]):
                     seconds, exit_layer = way.time(batch, seed=place * 1000 + number, clock=clock)
                     rounds = way.seconds.setdefault(size, [[]])
                     rounds[-1].append(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from trainables.runs.timing import (
     Contestant,
     ProcessorTimes,
     TooLittleTime,
+    _Blocks,
     choose_batches,
     compare_rules,
     leave_at,
@@ -135,6 +137,15 @@ def test_batches_have_similar_lengths_and_spread_over_all():
     assert len({row for rows in batches for row in rows.tolist()}) == 640
     assert [len(rows) for rows in choose_batches(lengths[:7], 32)] == [7]
     assert len(choose_batches(lengths, 1)) == 200
+
+
+def test_texts_timed_in_detail_are_every_fifth_of_all_blocks():
+    """An analysis that has the times of all texts finds them so."""
+    examples = SimpleNamespace(lengths=np.arange(408) % 60 + 4)
+    blocks = _Blocks([SimpleNamespace(examples=examples)], [1, 64])
+    texts = [np.concatenate(rows).tolist() for rows in blocks._rows[1]]
+    detailed = [text for place, own in enumerate(texts) for text in own[blocks._choose_detailed(1, place)]]
+    assert len(texts[0]) % DETAIL_EVERY and detailed == [text for own in texts for text in own][::DETAIL_EVERY]
 
 
 @pytest.mark.parametrize(
