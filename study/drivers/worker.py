@@ -23,7 +23,7 @@ import trainables
 from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
 from study.drivers.messages import AssignedTrial, Assignment, Message, SmokeReport, Steps
 from study.facts.events import Failure, Report, add_checksum, remove_checksum, utc_now
-from study.facts.provenance import attest, list_contradictions, read_provenance
+from study.facts.provenance import attest, list_contradictions, read_loaded_provenance
 from study.storage.launch_marks import check_marks
 from study.storage.models import local_model
 from study.storage.trial_places import TrialPlace, open_place
@@ -108,7 +108,7 @@ def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | 
             failures[arm] = failure
         if is_broken:
             break
-    code = read_provenance()
+    code = read_loaded_provenance()
     return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.metadata
+import pkgutil
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -71,8 +72,24 @@ def attest(content: Content, *, method: str) -> Attestation:
 
     `content` describes the data that the process has read. `method` is a method or a pretraining objective.
     """
-    code = code_of_method(read_provenance(), method)
+    code = code_of_method(read_loaded_provenance(), method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
+
+
+def read_loaded_provenance() -> Provenance:
+    """Describe the code that every trial of this process runs, even if files are edited later."""
+    _load_training_code()
+    return read_provenance()
+
+
+@lru_cache(maxsize=1)
+def _load_training_code() -> None:
+    """Import all training code. Otherwise the first trial of each method would import it as it is then."""
+    for name in TRAINS:
+        for module in pkgutil.walk_packages([str(ROOT / name)], f"{name}.", onerror=lambda name: None):
+            with contextlib.suppress(Exception):  # a broken file, or a missing package: nothing can train with it
+                importlib.import_module(module.name)
+    _read_project_code.cache_clear()  # the digest must not be older than what was imported
 
 
 def read_provenance() -> Provenance:

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
@@ -291,6 +292,27 @@ def test_what_trains_and_the_engine_have_a_digest_each():
     assert all((package / "__init__.py").exists() for package in trains + engine)
     found = provenance.read_provenance()
     assert (found.code_digest, found.versions["study"]) == tuple(map(provenance.compute_code_digest, (trains, engine)))
+
+
+# As in a worker whose first work is an empty part of the smoke steps, before the first trial of PALBERT.
+EDITED_LATER = """
+from pathlib import Path
+from study.drivers.worker import run_smoke_steps
+run_smoke_steps({}, device="cpu", node=None)
+with Path("trainables/models/ponder.py").open("a") as file:
+    file.write("EDITED = True\\n")
+from trainables.models import ponder
+assert ponder.__file__ == str(Path("trainables/models/ponder.py").resolve()) and not hasattr(ponder, "EDITED")
+"""
+
+
+@pytest.mark.slow
+def test_worker_runs_the_code_that_it_attested_after_an_edit(tmp_path):
+    for package in provenance.TRAINS + provenance.ENGINE:
+        unneeded = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(provenance.ROOT / package, tmp_path / package, ignore=unneeded)
+    command, here = [sys.executable, "-c", EDITED_LATER], os.environ | {"PYTHONPATH": str(tmp_path)}
+    subprocess.run(command, cwd=tmp_path, env=here, check=True)
 
 
 # ---- nodes that go
