@@ -9,7 +9,8 @@ works in a temporary folder of its node, and uploads
     trials/KEY/predictions.npz      deleted once the launcher has downloaded it
 
 A state is a single object, so it cannot mix two epochs. The name of a state gives its size, so an incomplete upload is
-recognised and ignored. The previous state is deleted only after the new one is complete.
+recognised and ignored. The previous state is deleted only after the new one is complete, unless the trial has started
+again because the previous state is unusable.
 
 `TrialFolder` and `TrialObjects` have the same methods. The worker calls `work`, `check_held`, `send_state` and
 `send_outcome`. The launcher calls `has_work`, `fetch_predictions` and `prune`. An epoch is reported after `send_state`.
@@ -137,6 +138,7 @@ class TrialObjects:
         self._uri = uri
         self._files, self._path = retry_outages(open_uri)(uri)
         self._delete = retry_outages(self._files.delete_file)
+        self._before: set[tuple[str, int]] = set()  # path and time of the states that `work` found
 
     @contextmanager
     def work(self) -> Iterator[Path]:
@@ -145,6 +147,7 @@ class TrialObjects:
             folder = Path(temporary) / "trial"
             folder.mkdir()
             complete = {epoch: info for epoch, size, info in self._list_states() if size == info.size}
+            self._before = {(info.path, info.mtime_ns) for info in complete.values()}
             if complete:
                 archive = folder.with_name("state.zip")
                 self._fetch(complete[max(complete)].path, archive)
@@ -158,7 +161,15 @@ class TrialObjects:
         _check_folder(folder)
 
     def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Upload the state as one object, and delete the earlier states."""
+        """Upload the state as one object, and delete the earlier states.
+
+        If the trial has started again, delete first the states that `work` found, because they may be of later epochs.
+        States that another process has saved since then are kept.
+        """
+        if epoch == 1:
+            for _, _, info in self._list_states():
+                if (info.path, info.mtime_ns) in self._before:
+                    self._delete(info.path)
         archive = folder.with_name("state.zip")
         with (
             naming_full_disk(folder.parent),

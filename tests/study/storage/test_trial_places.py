@@ -145,6 +145,28 @@ def test_an_upload_that_breaks_off_leaves_the_state_before(trial, tmp_path, part
     assert not torn.exists() and not whole.exists()
 
 
+def test_restarted_trial_replaces_later_states(trial, tmp_path):
+    send(trial, epoch=5)
+    with trial.work() as folder:  # in which the trial starts again
+        for epoch in (1, 2):
+            (folder / "state.pt").write_text(f"restarted, {epoch}")
+            trial.send_state(folder, epoch=epoch)
+    with trial.work() as folder:
+        assert (folder / "state.pt").read_text() == "restarted, 2"
+    assert len([*tmp_path.rglob("state-*.zip")]) == 1
+
+
+def test_stale_process_keeps_the_states_of_its_successor(trial, tmp_path):
+    stale = open_place(trial_address(f"file://{tmp_path}/bucket", "key"))
+    send(trial, epoch=5)
+    with stale.work() as folder:  # starts again, but is slow
+        send(trial, epoch=6)
+        (folder / "state.pt").write_text("restarted")
+        stale.send_state(folder, epoch=1)
+    with trial.work() as folder:
+        assert (folder / "state.pt").read_text() == "6 " * 1000
+
+
 def test_a_completed_confirm_trial_keeps_its_model_and_nothing_else(trial, tmp_path):
     send(trial, epoch=2)
     trial.prune(ended(phase="confirm", status="completed"))
