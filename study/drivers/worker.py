@@ -171,7 +171,9 @@ def run_trial(
         with place.work() as folder:
             clock = Clock(folder / "clock.json", gpus=gpus, reported=assigned.seconds)
             try:
-                run = TrainingRun.resume(folder, spec=spec, device=device, cache=cache_folder())
+                run = TrainingRun.resume(
+                    folder, spec=spec, device=device, cache=cache_folder(), reported=assigned.epochs
+                )
             except UnreadableState as error:
                 # Nothing is deleted here: if this actor belongs to a killed launcher, the trial may have ended in a
                 # later launch, and these files are the trial's result. The first saved epoch replaces the files.

@@ -188,6 +188,7 @@ class TrainingRun:
         device: str = "cpu",
         cache: Path,
         limit: int | None = None,
+        reported: int = 0,
     ) -> TrainingRun:
         """Load the trial that was saved in `folder`; the trial continues as if it had never stopped.
 
@@ -195,9 +196,11 @@ class TrainingRun:
             spec: the spec of the trial, with the current paths of data, backbone and start model. None means the
                 saved spec.
             limit: as for a new trial; the saved trial must have had the same limit.
+            reported: number of epochs that the trial has reported. The saved trial must have them all.
 
         Raises:
-            UnreadableState: the folder has no saved trial, or the saved trial is damaged or does not match `spec`.
+            UnreadableState: the folder has no saved trial, or the saved trial is damaged, outdated or does not match
+                `spec`.
             Unavailable: the data or the backbone is missing.
         """
         state = read_state(folder)
@@ -205,6 +208,8 @@ class TrainingRun:
             saved = from_plain(TrialSpec, state["spec"], where="the saved spec")
             history = from_plain(list[EpochRow], state["history"], where="the saved history")
             check_same(saved, spec or saved, _IDENTITY)
+            if len(history) < reported:
+                raise ValueError(f"it has {len(history)} of the {reported} epochs that were reported")
         spec = spec or saved
         # The saved weights replace the start model's.
         run = cls(replace(spec, start=None), device=device, cache=cache, limit=limit)

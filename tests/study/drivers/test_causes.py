@@ -253,6 +253,14 @@ def test_the_state_of_another_trial_is_not_gone_on_with(tmp_path, snapshot):
     assert shown(news.restarted, tmp_path) == snapshot and news.report.row.epoch == 1
 
 
+def test_trial_restarts_if_its_state_lacks_reported_epochs(tmp_path):
+    news_of(assigned(tmp_path))
+    (news,) = news_of(assigned(tmp_path, epochs=2))
+    assert news.restarted is not None and "it has 1 of the 2 epochs that were reported" in news.restarted
+    assert news.report.row.epoch == 1 and news.report.attested is not None
+    assert news_of(assigned(tmp_path, epochs=1))[0].restarted is None
+
+
 def test_a_full_disk_under_the_state_is_the_machines_fault(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
