@@ -49,6 +49,7 @@ from trainables.configuration.schema import Configuration, Typed, Value
 
 Became = Literal["tried again", "failed", "launch refused"]  # outcome of a failed attempt
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
+_OF_RUNNING_TRIALS = (TrialStarted, EpochReported, TrialRetried)  # events that only a running launch writes
 
 
 def read_facts(folder: Path) -> StudyFacts:
@@ -98,10 +99,11 @@ class LaunchFacts:
 
     began: LaunchBegan
     ended: LaunchEnded | None = None  # None while the launch runs, or if it was killed
+    last: str = ""  # time of the last start, report or interruption of a trial; "" before the first
 
-    def measure_seconds(self, now: str) -> float:
-        """Return the seconds from the launch's start to its end; if it has no end, to `now`."""
-        last = self.ended.time if self.ended else now
+    def measure_seconds(self) -> float:
+        """Return the seconds from the launch's start to its end; if it has no end, to the last event of its trials."""
+        last = self.ended.time if self.ended else self.last or self.began.time
         return (datetime.fromisoformat(last) - datetime.fromisoformat(self.began.time)).total_seconds()
 
     def is_over(self) -> bool:
@@ -236,6 +238,8 @@ class StudyFacts:
             self.time = event.time
         if isinstance(event, Notice):
             self.notices.append(event)
+        if isinstance(event, _OF_RUNNING_TRIALS) and self.last_launch:
+            self.last_launch.last = event.time
         match event:
             case EpochReported():
                 self._report(event)

@@ -62,7 +62,7 @@ def measure_models(journal: Journal, folder: Path, options: LaunchOptions, *, un
     A study of more than a minute may be measured for a minute. Ctrl-C ends only the measurement.
     """
     command = f"{python()} -m study.time {shlex.quote(str(folder))}"
-    spent = sum(launch.measure_seconds(journal.now()) for launch in journal.facts.launches.values())
+    spent = sum(launch.measure_seconds() for launch in journal.facts.launches.values())
     seconds = max(spent * TIMING_SHARE, TIMING_SECONDS if spent >= TIMING_SECONDS else 0.0)
     seconds = min(seconds, 60 * DEFAULT_MINUTES, until - time.monotonic())
     if options.address or seconds < SHORTEST_TIMING:

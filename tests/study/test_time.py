@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
+from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.messages import says
 from helpers.trials import run_to_the_end, spec_of
@@ -164,6 +165,22 @@ def test_launch_names_the_command_if_it_does_not_measure(seconds, address, left,
         child_processes.measure_models(journal, tmp_path / "s", options, until=until)
         assert not journal.facts.times
     assert f"-m study.time {tmp_path / 's'}" in capsys.readouterr().err
+
+
+def test_days_after_a_killed_launch_allow_no_measurement(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(child_processes, "measure_times", lambda options: pytest.fail("measured"))
+    journal = MadeJournal()
+    journal.begin()
+    journal.start("a")
+    journal.epoch("a", 1, 0.5)
+    journal.clock += 24 * 3600
+    journal.finish("a")  # by the next launch, before it begins
+    journal.begin(launch=2)
+    journal.start("b", trial=1)
+    journal.epoch("b", 1, 0.5)
+    assert [launch.measure_seconds() for launch in journal.facts.launches.values()] == [2, 2]
+    child_processes.measure_models(journal, tmp_path, LaunchOptions(), until=math.inf)
+    assert f"-m study.time {tmp_path}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("outcome", [subprocess.CalledProcessError(1, "time_models"), KeyboardInterrupt()])
