@@ -66,6 +66,7 @@ VERSIONS = {  # file that names the version which wrote the tables or the report
     PAGE: re.compile(rb'<meta name="generator" content="glue-exit-study (.*?)">'),
 }
 PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study may change these paths
+COUNTS = ("repeated_texts", "train_rows")  # compared if the version of the last launch counted them
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "The exit status is 0 if everything compared agrees, 1 if something differs, and 2 for bad usage. The command "
@@ -140,7 +141,7 @@ def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[st
     found, wanted = (
         {"asked": _read_asked(plan)}
         | {arm.name: to_plain(arm) for arm in plan.arms}
-        | ({"repeated_texts": to_plain(plan.repeated_texts or {})} if launched.repeated_texts else {})
+        | {name: to_plain(getattr(plan, name) or {}) for name in COUNTS if getattr(launched, name)}
         for plan in (file.plan, launched)
     )
     yield from list_differences(f"{PLAN}:", found, wanted)

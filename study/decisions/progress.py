@@ -194,8 +194,14 @@ class StudyProgress:
         return {arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def count_examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Return the number of training examples per epoch, which is the same for all tasks of mini-GLUE."""
-        task = self.plan.own_task(arm.planned.task) or TASKS[arm.planned.task]
+        """Return the number of training examples per epoch: the rows of the files, or the official number for the hub.
+
+        It is the same for all tasks of mini-GLUE. Older plans have the official number for a folder, too.
+        """
+        name = arm.planned.task
+        if counted := (self.plan.train_rows or {}).get(name):
+            return counted
+        task = self.plan.own_task(name) or TASKS[name]
         return mini_glue.TRAIN_ROWS if self.plan.request.data == "mini" and not task.place else task.sizes["train"]
 
     def compute_seconds_per_example(

@@ -419,8 +419,9 @@ def keep_plan(study: PlannedStudy, code: Provenance, *, is_over: bool) -> None:
 
 
 def _as_counted(earlier: PlanFile, plan: ResolvedPlan) -> ResolvedPlan:
-    """Leave out the plan's numbers of repeated texts if the file was written before these were counted."""
-    return replace(plan, repeated_texts=UNSET) if earlier.plan.repeated_texts is UNSET else plan
+    """Leave out the plan's repeated texts and train rows if the file was written before these were counted."""
+    uncounted = [name for name in ("repeated_texts", "train_rows") if getattr(earlier.plan, name) is UNSET]
+    return replace(plan, **dict.fromkeys(uncounted, UNSET))
 
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:

@@ -76,7 +76,7 @@ from trainables.configuration.ranges import (
 )
 from trainables.configuration.schema import Configuration, Value
 from trainables.configuration.spelling import unknown_name_error
-from trainables.data.glue import check_data, count_repeated_texts, fingerprint, with_sizes
+from trainables.data.glue import check_data, count_repeated_texts, count_train_rows, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.encoders.backbone_names import (
@@ -150,6 +150,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         **plan.protocol_fields,
     )
     counted_texts = {task: count_repeated_texts(TASKS[task], plan.data) for task in plan.tasks}
+    counted_rows = {task: count_train_rows(TASKS[task], plan.data) for task in plan.tasks}
     resolved = ResolvedPlan(
         request=plan,
         arms=arms,
@@ -157,6 +158,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         departures={},
         own_tasks={task: with_sizes(TASKS[task]) for task in plan.tasks if TASKS[task].place} or UNSET,
         repeated_texts={task: number for task, number in counted_texts.items() if number is not None} or UNSET,
+        train_rows={task: number for task, number in counted_rows.items() if number is not None} or UNSET,
     )
     check_backbones(resolved, unchecked)
     resolved = replace(resolved, arms=tuple(_note_pooler(arm, unchecked) for arm in resolved.arms))

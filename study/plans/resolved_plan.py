@@ -173,6 +173,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     departures: Mapping[str, Departures]  # by name: `protocol`, or an objective or method
     own_tasks: Mapping[str, Task] | UnsetType = UNSET  # user-defined tasks by name, with their numbers of rows
     repeated_texts: Mapping[str, RepeatedTexts] | UnsetType = UNSET  # by task; absent for data of the hub
+    train_rows: Mapping[str, Count] | UnsetType = UNSET  # by GLUE task; absent unless the data are a folder
 
     @cached_property
     def protocol_hash(self) -> str:

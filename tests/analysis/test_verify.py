@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.edited_studies import edit_events, has
+from helpers.glue_folders import write_glue
 from helpers.launched_studies import launch, launched_study, mini_plan
 from helpers.messages import says
 from msgspec.structs import replace
@@ -370,6 +371,14 @@ def test_command_prints_every_difference_and_exits_1(study: Path, capsys: pytest
     assert said.out == f"1 difference in {study}\n"
     assert says(said.err, f"difference: {study}/tables/dev.md differs ", ": line ")
     assert "| PALBERT" in said.err
+
+
+def test_edited_number_of_rows_is_found(tmp_path: Path) -> None:
+    data = write_glue(tmp_path / "glue", rows=40)
+    study = launched_study(tmp_path / "s", mini_plan(methods=("palbert",), tasks=("rte",), data=str(data)))
+    file = require_plan(study)
+    write_plan(study, replace(file, plan=replace(file.plan, train_rows={"rte": 41})))
+    assert verify(study) == ["plan.json: train_rows rte is 41; should be 40"]
 
 
 def test_file_that_a_killed_write_left_is_no_drift(study: Path) -> None:

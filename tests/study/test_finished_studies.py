@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers.glue_folders import write_glue
 from helpers.launched_studies import PROVENANCE, launch, launched_study, mini_plan
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -69,10 +70,13 @@ def test_launch_without_work_keeps_plan_and_tables(tmp_path, monkeypatch, capsys
         assert analysed == [folder] * number and (folder / name).exists()
 
 
-def test_finished_study_without_text_counts_is_unchanged(tmp_path, monkeypatch, capsys):
-    folder = launched_study(tmp_path / "s")
+@pytest.mark.parametrize("counts", ["repeated_texts", "train_rows"])
+def test_finished_study_without_later_counts_is_unchanged(counts, tmp_path, monkeypatch, capsys):
+    data = write_glue(tmp_path / "glue", rows=40)
+    folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",), data=str(data)))
     file = require_plan(folder)
-    write_plan(folder, replace(file, plan=replace(file.plan, repeated_texts=UNSET)))
+    assert getattr(file.plan, counts)
+    write_plan(folder, replace(file, plan=replace(file.plan, **{counts: UNSET})))
     plan = (folder / "plan.json").read_bytes()
     analysed = pretend_to_analyse(monkeypatch)
     assert write_files(folder, compute_progress(file.plan, read_facts(folder)))

@@ -162,6 +162,13 @@ def count_repeated_texts(task: Task, data: str) -> RepeatedTexts | None:
     return count_repeats((train.texts, train.labels), (texts, labels))
 
 
+def count_train_rows(task: Task, data: str) -> int | None:
+    """Count the train rows of a GLUE task in a folder, which may have fewer rows than GLUE; None for any other data."""
+    if task.place or classify_data(data) != "folder":
+        return None
+    return len(_scan(task, task.train_split, data, hash_of_file(_find_file(task, task.train_split, data))).texts)
+
+
 @dataclass(frozen=True)
 class _Scan:
     """The faults of a split (at most `MOST_FAULTS`), and, if there are none, hashes of its texts and its labels."""

@@ -7,6 +7,7 @@ from statistics import median
 
 import pytest
 import torch
+from helpers.glue_folders import write_glue
 from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.messages import says
@@ -212,6 +213,20 @@ def progress_after(simulation, events):
 
 def test_it_is_unknown_before_an_epoch_was_measured(simulation):
     assert remaining_seconds(progress_after(simulation, simulation.journal.events[:3])) is None
+
+
+def test_pace_is_of_the_rows_of_a_folder(tmp_path):
+    """GLUE has 2,490 and 67,349."""
+    for task, rows in (("rte", 40), ("sst2", 80)):
+        write_glue(tmp_path, task=task, rows=rows)
+    simulation = Simulation(mini_plan(methods=("albert",), tasks=("rte", "sst2"), data=str(tmp_path)), slots=1)
+    simulation.launch()
+    kinds = [type(event) for event in simulation.journal.events]
+    progress = progress_after(simulation, simulation.journal.events[: kinds.index(EpochReported) + 1])
+    assert [progress.count_examples_per_epoch(arm) for arm in progress.arms] == [40, 80]
+    (measured,) = (arm for arm in progress.arms if arm.facts.epochs)
+    pace = progress.compute_seconds_per_example(progress.arms, "wall_seconds")
+    assert pace == pytest.approx(1 / progress.count_examples_per_epoch(measured))  # an epoch counts one second
 
 
 def test_nothing_is_left_of_a_finished_study(simulation):

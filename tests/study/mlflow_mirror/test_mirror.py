@@ -13,7 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from helpers.glue_folders import write_glue
 from helpers.journals import MadeJournal, failure_of, row_of
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import predicted_study
 from helpers.messages import says
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
@@ -106,6 +108,14 @@ def test_each_trial_has_its_data_set_after_one_request(
     assert (found.dataset.name, found.dataset.source_type) == ("GLUE RTE", "hugging_face")
     assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "training")]
     assert len(calls) == len(set(calls)) == len(runs_of(journal).facts.trials)
+
+
+def test_data_set_has_the_rows_of_its_folder(tmp_path: Path) -> None:
+    data = write_glue(tmp_path / "glue", rows=40)
+    study = launched_study(tmp_path / "mine", mini_plan(methods=("albert",), tasks=("rte",), seeds=1, data=str(data)))
+    mirrored = Mirror(study, uri="")
+    mirrored.read()
+    assert {run.data.rows for run in mirrored.runs(final=False) if run.data} == {40}
 
 
 def test_live_looks_take_a_share_of_the_time(journal: MadeJournal, monkeypatch: pytest.MonkeyPatch) -> None:
