@@ -122,6 +122,8 @@ def pretrain(job: Job, *, processes: int) -> None:
             job = replace(job, file=read_pretraining(folder) or job.file)  # read again under the lock
             if job.file.finished:
                 (folder / STATE).unlink(missing_ok=True)  # still exists if the last command was killed
+                if member is not None:
+                    _work(job, member)  # ends the other processes, which may not see the folder
                 done, wanted = job.file.made.steps, job.file.wanted_steps
                 number = f"all {done:,} steps" if done == wanted else f"{done:,} of {wanted:,} steps (--max-minutes)"
                 print_lines([f"{folder}: {number} are done already"], sys.stdout)
@@ -138,9 +140,14 @@ def pretrain(job: Job, *, processes: int) -> None:
 
 
 def _work(job: Job, member: Member) -> None:
-    """Run one process of the pretraining. Only the process of rank 0 saves files and prints."""
+    """Run one process of the pretraining. Only the process of rank 0 saves files and prints.
+
+    If rank 0 has a finished backbone, all processes return at once.
+    """
     began = time.monotonic()
     with _join_group(member):
+        if not _goes_on(not job.file.finished, member):
+            return
         run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
         if member.number > 1:
             _check_same_content(run, member)

@@ -435,6 +435,26 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
     assert file and file.processes == 2
 
 
+@pytest.mark.slow
+@two_cores
+def test_torchrun_ends_at_once_on_finished_backbone(tmp_path, corpus):
+    folder = tmp_path / "to"
+    arguments = ("mlm", "--corpus", corpus, *SMALL, "--to", str(folder))
+    assert pretrain.main([*arguments]) == 0
+    before = content(folder)
+    words = ["--standalone", "--nproc-per-node", "2", "-m", "study.pretrain", *arguments]
+    torchrun = subprocess.Popen(
+        command(*words, module="torch.distributed.run"), stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        printed, _ = torchrun.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        kill_all(torchrun)
+    assert torchrun.returncode == 0
+    assert printed.count(f"{folder}: all 6 steps are done already\n") == 1
+    assert content(folder) == before
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("minutes", "steps"), [("1e-9", 2), ("1e9", 6)])
