@@ -153,6 +153,11 @@ class Mirror:
             *(runs.trial(key) for key in self.facts.trials),
         ]
 
+    def is_over(self, launch: int) -> bool:
+        """Check if a launch has ended, or a later one has begun."""
+        last = self.facts.last_launch
+        return last is not None and (last.began.launch > launch or last.is_over())
+
     @property
     def study_id(self) -> str:
         """Hash of the journal's first line, to distinguish studies with the same name."""
@@ -160,12 +165,20 @@ class Mirror:
             return hashlib.sha256(file.readline()).hexdigest()[:12]
 
 
-def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
-    """Copy the study in `folder` to the store at `uri`. If `follow`, keep copying until the launch has ended.
+def find_launch(folder: Path) -> int:
+    """Find the number of the launch under way, or of the last one; 1 before any."""
+    mirrored = Mirror(folder, uri="")
+    mirrored.read()
+    return max(1, mirrored.facts.launch_number)
+
+
+def mirror(folder: Path, uri: str, *, follow: int | None = None, patience: float = 60.0) -> Mirror:
+    """Copy the study in `folder` to the store at `uri`.
 
     If the store does not answer, print one warning to standard error and retry every second.
 
     Args:
+        follow: number of a launch; keep copying until it has ended, or another has begun. None: copy once.
         patience: number of seconds to retry the final copy.
 
     Raises:
@@ -175,8 +188,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
     _check_store(uri)
     mirrored, due, deadline, is_away, has_answered = Mirror(folder, uri), 0.0, None, False, False
     while True:
-        last = mirrored.facts.last_launch
-        final = not follow or (last is not None and last.is_over())  # before `read`, which then reads to the end
+        final = follow is None or mirrored.is_over(follow)  # before `read`, which then reads to the end
         mirrored.read()
         try:
             if mirrored.facts.last_launch is not None and (final or time.monotonic() >= due):
@@ -189,7 +201,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
         except outages() as error:
             has_answered = has_answered or mirrored.tracking is not None
             _check_store(uri, error, has_answered=has_answered)
-            deadline = deadline or (time.monotonic() + patience if final else None)
+            deadline = (deadline or time.monotonic() + patience) if final else None
             if deadline and time.monotonic() > deadline:
                 raise TimeoutError(f"{masked(uri)} does not answer: {reason(error)}") from None
             if not is_away:
@@ -315,9 +327,10 @@ def run(options: Options) -> int:
     if options.compare:
         return _compare(folder, uri)
     began = time.monotonic()
+    launch = find_launch(folder) if options.follow else None  # the next may begin during the wait
     try:
         with FileLock(folder / "mirror.lock", timeout=LOCK_SECONDS if options.follow else 0):
-            mirrored = mirror(folder, uri, follow=options.follow, patience=options.patience)
+            mirrored = mirror(folder, uri, follow=launch, patience=options.patience)
             if options.register:
                 register_models(mirrored, include=options.include)
     except Timeout:

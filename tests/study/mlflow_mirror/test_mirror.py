@@ -141,8 +141,36 @@ def test_live_looks_take_a_share_of_the_time(journal: MadeJournal, monkeypatch: 
     monkeypatch.setattr(Mirror, "write", look)
     monkeypatch.setattr("study.mirror.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("study.mirror.time.sleep", sleep)
-    mirror(journal.folder, "", follow=True)
+    mirror(journal.folder, "", follow=1)
     assert looks == [(9, False), (31, False), (53, False), (61, True)]
+
+
+def test_follower_ends_with_its_launch_if_another_begins(
+    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter((1, 2))
+
+    def sleep(seconds: float) -> None:
+        if next(looks) == 1:
+            journal.end()
+            journal.begin(launch=2)
+
+    monkeypatch.setattr("study.mirror.time.sleep", sleep)
+    assert main([str(journal.folder), "--follow", "--tracking-uri", uri]) == 0
+    tags = stored_runs(uri)["study"].data.tags
+    assert (tags["launches"], tags["status"]) == ("2", "running")
+
+
+def test_follower_of_an_earlier_launch_ends_at_once(
+    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another launch began while it waited for the follower of the launch before its own."""
+    journal.end()
+    journal.begin(launch=2)
+    looks = iter((1,))
+    monkeypatch.setattr("study.mirror.time.sleep", lambda seconds: next(looks))
+    mirror(journal.folder, uri, follow=1)
+    assert stored_runs(uri)["a" * 16].info.status == "FINISHED"
 
 
 def test_trial_cut_off_with_its_launch_is_interrupted(journal: MadeJournal) -> None:
