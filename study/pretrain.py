@@ -38,6 +38,7 @@ from trainables.configuration import AtLeastOne, Count, Positive
 from trainables.configuration.schema import Configuration, Typed, Value
 from trainables.configuration.spelling import resolve_name
 from trainables.encoders import backbone_files, backbone_names, backbones
+from trainables.files.atomic_files import is_unfinished
 from trainables.files.sources import checked
 from trainables.pretraining import corpus as corpora
 from trainables.pretraining import objectives
@@ -279,7 +280,8 @@ def _read_earlier(folder: Path) -> PretrainingFile | None:
     """
     earlier = read_pretraining(folder)
     if earlier is None and folder.is_dir():
-        foreign = sorted(path.name for path in folder.iterdir() if path.name not in _LEFT_BEHIND)
+        names = (path.name for path in folder.iterdir() if not is_unfinished(path))
+        foreign = sorted(name for name in names if name not in _LEFT_BEHIND)
         if foreign:
             allowed = f"a new or an empty folder, or one with {backbone_names.PRETRAINING_FILE}"
             raise ValueError(f"--to {folder} contains {foreign[0]}, but no pretraining; allowed: {allowed}")

@@ -401,6 +401,32 @@ def test_loss_that_is_not_finite_is_one_line(tmp_path, corpus, capsys):
 
 
 @pytest.mark.slow
+def test_pretraining_killed_in_its_first_write_continues(tmp_path, corpus):
+    folder = tmp_path / "to"
+    arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL]
+    code = f"""
+import os, pathlib, signal
+from study import pretrain
+
+def replace(source, target, move=os.replace):
+    if pathlib.Path(target).name == "pretraining.json":
+        os.kill(os.getpid(), signal.SIGKILL)
+    move(source, target)
+
+os.replace = replace
+pretrain.main({arguments})
+"""
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    assert [path.name.rstrip("0123456789") for path in sorted(folder.iterdir())] == [
+        ".pretraining.json.",
+        "pretrain.lock",
+    ]
+    assert pretrain.main(arguments) == 0
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
 def test_damaged_state_is_one_line(tmp_path, corpus, capsys):
     folder = tmp_path / "to"
     folder.mkdir()
