@@ -43,6 +43,7 @@ def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[Tex
     rules = [_Exit(layer, first) for layer in range(1, num_layers + 1)]
     with evaluating(model) as device:
         batches = {tokens: examples.batch(np.array([row]), device) for tokens, row in rows.items()}
+        model.infer(next(iter(batches.values())), rule=FixedLayer(1))  # ShareBERT keeps its matrices for all texts
         flops = {
             tokens: [count_flops(partial(model.infer, batch, rule=rule)) for rule in rules]
             for tokens, batch in batches.items()

@@ -55,6 +55,12 @@ def test_flops_are_of_the_split_that_is_reported(cache, selection, split):
     assert {text.tokens for text in run.count_flops()} <= {*getattr(run._data, split).lengths.tolist()}
 
 
+def test_first_exit_does_not_count_shared_matrices(cache):
+    run = TrainingRun(spec_of("pabee", "sst2", backbone="mini-sharebert"), cache=cache)
+    first, again = (count_flops_of_texts(run._model, run._data.selection) for _ in range(2))
+    assert first == again
+
+
 def test_flops_are_written_as_they_are_read(run):
     found = count_flops_of_texts(run._model, run._data.selection)
     line = msgspec.json.encode(found)
