@@ -14,6 +14,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -301,6 +302,27 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
             raise ValueError(f"the exit rule {rule.name} has no {name}; it has {menu}")
     changed: ExitRule = replace(as_dataclass, **setting)
     return changed
+
+
+def leave_at(rule: ExitRule, layer: int) -> ExitRule:
+    """Copy the rule so that it decides at every layer as before, but lets all examples leave after `layer`.
+
+    Inference then costs as much as for an example that leaves there under `rule`.
+    """
+    own: Any = rule
+    forced: Any = copy(rule)
+
+    def decide(state: State, at: int, lambdas: Array) -> tuple[Array, State]:
+        leaves, state = own.decide(state, at, lambdas)
+        return find_namespace(leaves).full_like(leaves, at >= layer), state
+
+    def step(state: State, at: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        decided = own.step(state, at, num_layers, logits, lambdas)
+        return replace(decided, leaves=find_namespace(decided.leaves).full_like(decided.leaves, at >= layer))
+
+    # Of the copy alone: by the `step` of the rule's type, `needs_no_logits` chooses the heads that inference runs.
+    vars(forced).update({"decide": decide} if type(rule).step is ExitHeadRule.step else {"step": step})
+    return forced
 
 
 def read_setting(rule: ExitRule) -> float | None:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainables.data.examples import Examples
 from trainables.models.answer_rules import FixedLayer
 from trainables.models.early_exit import EarlyExitModel
-from trainables.models.exit_rules import HALVED_FROM
+from trainables.models.exit_rules import HALVED_FROM, leave_at
 from trainables.runs.evaluation import evaluating
 from trainables.runs.trial import TextFlops
-
-
-@dataclass(frozen=True)
-class _Exit(FixedLayer):
-    """The exit of an example at a layer, under a rule that decides after each layer from layer `first` on."""
-
-    first: int = 1
-
-    def earliest(self, num_layers: int) -> int:
-        """Return the first layer at which the rule decides."""
-        return min(self.layer, self.first)
 
 
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
@@ -36,16 +25,17 @@ def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[Tex
     A text of at least `HALVED_FROM` tokens skips about half of the layer at which it exits, unless the heads read the
     mean of all tokens, so three lengths below and three from `HALVED_FROM` are counted if both exist. It does so only
     at the first layer at which the model's exit rule decides: `infer` expects exits only where some have just left.
+    An exit before this layer is counted as that of a fixed layer.
     """
     rows = {int(examples.lengths[row]): row for row in _choose_texts(examples.lengths)}
     num_layers = model.encoder.num_layers
-    first = model.exit_rule.earliest(num_layers)
-    rules = [_Exit(layer, first) for layer in range(1, num_layers + 1)]
+    rule, first = model.exit_rule, model.exit_rule.earliest(num_layers)
+    rules = [FixedLayer(layer) if layer < first else leave_at(rule, layer) for layer in range(1, num_layers + 1)]
     with evaluating(model) as device:
         batches = {tokens: examples.batch(np.array([row]), device) for tokens, row in rows.items()}
         model.infer(next(iter(batches.values())), rule=FixedLayer(1))  # ShareBERT keeps its matrices for all texts
         flops = {
-            tokens: [count_flops(partial(model.infer, batch, rule=rule)) for rule in rules]
+            tokens: [count_flops(partial(model.infer, batch, torch.Generator(), rule)) for rule in rules]
             for tokens, batch in batches.items()
         }
     return tuple(TextFlops(tokens=tokens, by_layer=tuple(map(float, counts))) for tokens, counts in flops.items())

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median, stdev
@@ -26,7 +26,7 @@ import torch
 from trainables.data.examples import Examples
 from trainables.models.answer_rules import FixedLayer, MaxProbability
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitRule, LastLayer, Step, apply_exit, read_setting
+from trainables.models.exit_rules import ExitRule, LastLayer, apply_exit, leave_at, read_setting
 from trainables.runs.evaluation import evaluating, full_depth_outputs
 from trainables.runs.flops import count_flops
 from trainables.runs.times import DETAIL_EVERY, ExitKind, LayerTime, TimedModel
@@ -381,27 +381,6 @@ def _choose_settings(contestant: Contestant, rules: Sequence[ExitRule]) -> list[
         for wanted in np.linspace(min(layers), max(layers), CHECKED_SETTINGS)
     ]
     return [rules[place] for place in dict.fromkeys(chosen)]
-
-
-def leave_at(rule: ExitRule, layer: int) -> ExitRule:
-    """Make a rule that decides at every layer as `rule` does, but lets all examples leave after `layer`.
-
-    So it takes as long as `rule` takes for an example that leaves there.
-    """
-    kind: Any = type(rule)
-
-    def decide(self: ExitRule, state: Any, at: int, lambdas: Any) -> tuple[Any, Any]:
-        leaves, state = kind.decide(self, state, at, lambdas)
-        return torch.full_like(leaves, at >= layer), state
-
-    def step(self: ExitRule, state: Any, at: int, num_layers: int, logits: Any, lambdas: Any) -> Step:
-        decided = kind.step(self, state, at, num_layers, logits, lambdas)
-        return replace(decided, leaves=torch.full_like(decided.leaves, at >= layer))
-
-    changed = {"decide": decide} if hasattr(kind, "decide") else {"step": step}
-    forced: ExitRule = object.__new__(type(kind.__name__, (kind,), changed))
-    vars(forced).update(vars(rule))
-    return forced
 
 
 def _time_parts(contestant: Contestant, size: int, batches: Sequence[Batch]) -> LayerTime:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from helpers.trials import run_to_the_end, spec_of
 from trainables.configuration.schema import Reader
 from trainables.models import early_exit
 from trainables.models.answer_rules import FixedLayer, MaxProbability
+from trainables.models.exit_rules import LastLayer, LearnedExit, Sampled, Threshold
 from trainables.runs import flops
 from trainables.runs.flops import count_flops, count_flops_of_texts
 from trainables.runs.training import TrainingRun
@@ -53,6 +56,30 @@ def test_three_lengths_are_counted_on_each_side_of_long_texts(lengths, rows):
 def test_flops_are_of_the_split_that_is_reported(cache, selection, split):
     run = run_to_the_end(spec_of("pabee", selection=selection, config={"epochs": 1}), cache)
     assert {text.tokens for text in run.count_flops()} <= {*getattr(run._data, split).lengths.tolist()}
+
+
+@pytest.mark.parametrize(
+    ("method", "rules"),
+    [
+        ("albert", [LastLayer()]),
+        ("palbert", [Threshold(q) for q in (0.0, 0.3, 0.95, 1.0)]),
+        ("pondernet", [Sampled()] * 6),
+        ("berxit", [LearnedExit(threshold) for threshold in (0.0, 0.01, 1.0)]),
+    ],
+)
+def test_exits_count_only_heads_that_their_rule_runs(method, rules, cache):
+    run = TrainingRun(spec_of(method, "sst2", config={"num_hidden_layers": 3}), cache=cache)
+    examples, model, layers = run._data.selection, run._model.eval(), set()
+    for seed, rule in enumerate(rules):
+        model.exit_rule = rule
+        texts = count_flops_of_texts(model, examples)
+        for text, row in zip(texts, flops._choose_texts(examples.lengths), strict=True):
+            batch = examples.batch(np.array([row]), torch.device("cpu"))
+            layer = int(model.infer(batch, torch.Generator().manual_seed(seed)).exit_layer)
+            counted = count_flops(partial(model.infer, batch, torch.Generator().manual_seed(seed)))
+            assert counted == text.by_layer[layer - 1], (rule, layer)
+            layers.add(layer)
+    assert 3 in layers
 
 
 def test_first_exit_does_not_count_shared_matrices(cache):

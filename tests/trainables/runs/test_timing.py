@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.trials import spec_of
 
-from trainables.models.exit_rules import LastLayer, Patience, Threshold
+from trainables.models.exit_rules import LastLayer, Patience, Threshold, leave_at
 from trainables.runs import timing
 from trainables.runs.flops import count_flops
 from trainables.runs.times import DETAIL_EVERY
@@ -21,7 +21,6 @@ from trainables.runs.timing import (
     _Blocks,
     choose_batches,
     compare_rules,
-    leave_at,
     measure,
 )
 from trainables.runs.training import TrainingRun
@@ -126,6 +125,14 @@ def test_forced_rule_leaves_after_its_layer(rule, cache):
         forced = leave_at(rule, layer)
         assert isinstance(forced, type(rule)) and forced.name == rule.name
         assert run._model.eval().infer(batch, rule=forced).exit_layer.tolist() == [layer] * 6
+
+
+def test_parts_of_a_layer_time_one_head_without_exits(contestants):
+    albert, layers = contestants[0], []
+    pooled, batch = albert.model.pooled, albert.examples.batch(np.arange(1), torch.device("cpu"))
+    albert.model.pooled = lambda index, first: layers.append(len(first)) or pooled(index, first)
+    timing._time_parts(albert, 1, [batch])
+    assert {*layers} == {1}
 
 
 def test_batches_have_similar_lengths_and_spread_over_all():
