@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -51,9 +52,20 @@ def _choose_texts(lengths: np.ndarray) -> list[int]:
 def count_flops(run: Callable[[], object]) -> int:
     """Call `run`, and count the FLOPs of its matrix products and convolutions.
 
-    A multiplication and an addition count as two FLOPs. Attention runs without a fused kernel, because PyTorch does not
-    count the FLOPs of fused kernels on every device.
+    A multiplication and an addition count as two FLOPs. Attention and recurrent layers run without fused kernels,
+    because PyTorch does not count the FLOPs of fused kernels on every device.
     """
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with sdpa_kernel(SDPBackend.MATH), _without_cudnn(), FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    """Switch cuDNN off inside the context; `cudnn.flags` would also set the precision of products."""
+    was_enabled = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = was_enabled

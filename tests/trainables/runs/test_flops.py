@@ -100,6 +100,13 @@ def test_a_product_of_matrices_counts_two_flops_for_every_multiplication():
     assert count_flops(lambda: left @ right + 1) == 2 * 3 * 5 * 7
 
 
+def test_flops_are_counted_without_cudnn():
+    """PyTorch counts no FLOPs of cuDNN's recurrent layers."""
+    seen = []
+    count_flops(lambda: seen.append(torch.backends.cudnn.enabled))
+    assert seen == [False] and torch.backends.cudnn.enabled
+
+
 def test_long_texts_count_what_their_exits_run(run, monkeypatch):
     """Only at the first layer at which a rule decides, an exit skips the second half of the layer for other tokens."""
     monkeypatch.setattr(flops, "HALVED_FROM", 4)
