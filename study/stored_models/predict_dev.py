@@ -58,7 +58,7 @@ def _predict_dev(folder: Path, record: Record, model: Path, path: Path) -> None:
     dev = load_examples(task, splits, data, trained.tokenizer, max_length=length, cache=cache_folder())
     epoch, device = record.epoch or 0, next(trained.model.parameters()).device
     with seeded_random(spec.seed, EVALUATION, epoch, device):
-        outputs = full_depth_outputs(trained.model, dev, EVALUATION_FACTOR * config.batch_size)
+        outputs = full_depth_outputs(trained.model, dev, EVALUATION_FACTOR * config.examples_at_once)
     generator = seeded_generator(spec.seed, "exits", epoch)
     evaluation = evaluate(trained.model.exit_rule, outputs, task, dev, generator=generator)
     write_predictions(path, trained.model, task, dev, evaluation)
