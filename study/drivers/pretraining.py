@@ -36,7 +36,14 @@ from torch import distributed
 
 from study.cluster.resources import count_cores
 from study.facts.events import utc_now
-from study.facts.provenance import attest, list_contradictions, read_provenance
+from study.facts.provenance import (
+    Provenance,
+    attest,
+    join_code,
+    list_contradictions,
+    list_other_code,
+    read_provenance,
+)
 from study.mlflow_mirror.run_content import Point, Run, to_milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
 from study.plans.pretrained_backbone import Epoch, PretrainingFile, read_pretraining, write_pretraining
@@ -47,6 +54,7 @@ from study.terminal.text import clock, masked, print_lines
 from trainables import Departure
 from trainables.configuration.schema import Typed, to_plain
 from trainables.encoders.backbone_files import backbone_fingerprint
+from trainables.encoders.backbone_names import PRETRAINING_FILE
 from trainables.files.sources import cache_folder
 from trainables.models.devices import device_and_threads
 from trainables.pretraining.configuration import PretrainingSpec
@@ -167,7 +175,7 @@ class _Leader:
         self._job, self._run, self._folder, self._member = job, run, Path(job.folder), member
         self._gpus = member.number if member.device != "cpu" else 0
         self._began = began
-        code = read_provenance()
+        code = _join_earlier_code(job.file) if run.history else read_provenance()
         self._file = replace(
             job.file,
             made=replace(job.file.made, device=device_and_threads(member.device)),
@@ -254,6 +262,16 @@ def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
     if state is not None:
         with readable(folder):
             run.load(state)
+
+
+def _join_earlier_code(file: PretrainingFile) -> Provenance:
+    """Combine the code of earlier epochs with that of this process; print a line if they differ."""
+    earlier = Provenance(versions=file.versions, git_commit=file.git_commit, code_digest=file.code_digest)
+    code = read_provenance()
+    if differences := list_other_code(code, earlier):
+        note = f"the code has changed since the earlier epochs: {'; '.join(differences)}"
+        print_lines([f"{note}; {PRETRAINING_FILE} names both"], sys.stderr)
+    return join_code(file.made.objective, [earlier, code])
 
 
 def _check_same_content(run: PretrainingRun, member: Member) -> None:

@@ -142,7 +142,7 @@ def compute_code_digest(folders: Iterable[Path]) -> str:
 def join_code(method: str, launches: Iterable[Provenance]) -> Provenance:
     """Combine the code and versions of several launches that trained a method.
 
-    Different values are joined as `OLD, NEW`. Each value appears once.
+    Different values are joined as `OLD, NEW`. Each value appears once, also if some were joined before.
     """
     codes = [code_of_method(launch, method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
@@ -154,7 +154,8 @@ def join_code(method: str, launches: Iterable[Provenance]) -> Provenance:
 
 
 def _join(values: Iterable[str | None]) -> str:
-    latest_first = dict.fromkeys(value for value in reversed([*values]) if value is not None)
+    separate = ", ".join(value for value in values if value is not None).split(", ")
+    latest_first = dict.fromkeys(reversed(separate))
     return ", ".join(reversed(latest_first))
 
 

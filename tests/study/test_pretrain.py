@@ -20,11 +20,12 @@ from helpers.corpora import pretrained_folder, random_documents, renamed, withou
 from helpers.messages import says
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.started_processes import descendants, is_alive, kill, kill_all
+from msgspec.structs import replace
 
 from search_spaces import objectives as recipes
 from study import pretrain
 from study.drivers import pretraining
-from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining, read_pretraining
+from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining, read_pretraining, write_pretraining
 from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.encoders.mini_backbones import word_tokenizer
 from trainables.pretraining.corpus import corpus_fingerprint
@@ -400,16 +401,15 @@ def test_loss_that_is_not_finite_is_one_line(tmp_path, corpus, capsys):
     assert said.startswith("study.pretrain: loss is ") and said.count("\n") == 1
 
 
-@pytest.mark.slow
-def test_pretraining_killed_in_its_first_write_continues(tmp_path, corpus):
-    folder = tmp_path / "to"
-    arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL]
+def pretrain_until_write(number: int, arguments: list[str]) -> None:
+    """The process is killed when it would replace `pretraining.json` for the time of this number, counted from 1."""
     code = f"""
 import os, pathlib, signal
 from study import pretrain
 
+left = iter(range({number - 1}))
 def replace(source, target, move=os.replace):
-    if pathlib.Path(target).name == "pretraining.json":
+    if pathlib.Path(target).name == "pretraining.json" and next(left, None) is None:
         os.kill(os.getpid(), signal.SIGKILL)
     move(source, target)
 
@@ -417,13 +417,42 @@ os.replace = replace
 pretrain.main({arguments})
 """
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT)
-    assert killed.returncode == -signal.SIGKILL
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
+@pytest.mark.slow
+def test_pretraining_killed_in_its_first_write_continues(tmp_path, corpus):
+    folder = tmp_path / "to"
+    arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL]
+    pretrain_until_write(1, arguments)
     assert [path.name.rstrip("0123456789") for path in sorted(folder.iterdir())] == [
         ".pretraining.json.",
         "pretrain.lock",
     ]
     assert pretrain.main(arguments) == 0
     assert not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_resumed_pretraining_keeps_the_code_of_earlier_epochs(is_changed, tmp_path, corpus, capsys):
+    folder = tmp_path / "to"
+    arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL]
+    pretrain_until_write(3, arguments)  # after two epochs, of which the file has one
+    now = read_pretraining(folder)
+    assert now is not None and len(now.epochs) == 1
+    before = {"git_commit": "0123abcd", "code_digest": "c0de", "versions": {**now.versions, "torch": "1.0"}}
+    earlier = replace(now, **before) if is_changed else now
+    write_pretraining(folder, earlier)
+    assert pretrain.main(arguments) == 0
+    file, said = read_pretraining(folder), capsys.readouterr().err
+    assert file is not None and file.finished
+    if not is_changed:
+        assert said == "" and file.code_digest == now.code_digest
+        return
+    assert (file.git_commit, file.code_digest) == (f"0123abcd, {now.git_commit}", f"c0de, {now.code_digest}")
+    assert file.versions == {**now.versions, "torch": f"1.0, {now.versions['torch']}"}
+    assert said.count("\n") == 1 and says(said, f"code {now.code_digest}, not c0de", "torch ", ", not 1.0")
 
 
 @pytest.mark.slow

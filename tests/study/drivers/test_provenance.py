@@ -27,7 +27,7 @@ from study.drivers.tune_driver import _Scheduler
 from study.drivers.worker import run_trial
 from study.facts import provenance
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
-from study.facts.provenance import Attestation, list_contradictions
+from study.facts.provenance import Attestation, Provenance, join_code, list_contradictions
 from study.launching.screen import describe_notice
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
@@ -52,6 +52,14 @@ def data(tmp_path: Path) -> Path:
         lines = ["\t".join([str(i), *texts, TASKS["rte"].file_labels[label]]) for i, texts, label in rows]
         (folder / "RTE" / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n")
     return folder
+
+
+def test_joined_code_names_each_value_once() -> None:
+    both = Provenance(versions={"torch": "1.0, 2.0"}, git_commit="aaa, bbb", code_digest="c0de, f00d")
+    again = Provenance(versions={"torch": "2.0"}, git_commit="aaa", code_digest="beef")
+    assert join_code("mlm", [both, again]) == Provenance(
+        versions={"torch": "1.0, 2.0"}, git_commit="bbb, aaa", code_digest="c0de, f00d, beef"
+    )
 
 
 def test_the_commit_is_asked_for_without_a_write_into_the_repository(tmp_path, monkeypatch):
