@@ -41,7 +41,7 @@ def describe_finished(scheduler: Scheduler, folder: Path) -> list[str]:
 
 
 def browse(folder: Path, tracking_uri: str | None) -> list[str]:
-    """Return the lines of `browse.txt`, which explain how to see the runs in MLflow.
+    """Return the first line of `browse.txt`, which explains how to see the runs in MLflow.
 
     If the tracking server does not answer, return the command to copy the runs later.
     """
@@ -50,7 +50,7 @@ def browse(folder: Path, tracking_uri: str | None) -> list[str]:
         later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
         return [f"MLflow lacks some runs, because {masked(uri)} does not answer ({reason})", f"copy them:   {later}"]
     path = folder / BROWSE
-    return path.read_text().splitlines() if uri != "none" and path.exists() else []
+    return path.read_text().splitlines()[:1] if uri != "none" and path.exists() else []
 
 
 def conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int:
@@ -85,7 +85,7 @@ def conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int:
         print(f"report:      {folder / 'report.html'}")
     if list_arms_with_winner(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
-    print_lines(browse(folder, options.tracking_uri)[:1], sys.stdout)  # the address only; browse.txt has the links
+    print_lines(browse(folder, options.tracking_uri), sys.stdout)
     for label, change in {} if status else extensions(progress.plan).items():
         print(f"{label + ':':12} {_format_continuation(scheduler, folder, options, change)}")
     return status

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import PROVENANCE, launch, launched_study, mini_plan
+from helpers.mlflow_stores import free_port
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -154,6 +155,14 @@ def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, m
 
 def interrupt(folder: Path) -> bool:
     raise KeyboardInterrupt
+
+
+def test_last_screen_has_the_copy_command_for_an_absent_server(tmp_path, monkeypatch, capsys):
+    folder, uri = launched_study(tmp_path / "s", mini_plan(tasks=("rte",))), f"http://127.0.0.1:{free_port()}"
+    pretend_to_analyse(monkeypatch)
+    assert study_launch(["--continue", str(folder), "--tracking-uri", uri]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("copy them:")]
+    assert line.endswith(f"-m study.mirror {folder} --tracking-uri {uri}")
 
 
 def test_last_screen_names_the_table_and_the_next_commands(tmp_path, monkeypatch, capsys):
