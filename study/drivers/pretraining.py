@@ -192,6 +192,9 @@ class _Leader:
         """Run the remaining epochs and save the state after each epoch; at the end, save the backbone."""
         self._write_progress()
         screen = _Screen(self._file, self._job.max_minutes)
+        if self._run.new_parts and not self._run.history:
+            parts, backbone = ", ".join(self._run.new_parts), self._file.made.backbone
+            print_lines([f"these start with random weights, because {backbone} has none that fit: {parts}"], sys.stdout)
         with screen.bar:
             while _goes_on(not self._run.finished and self._has_time(), self._member):
                 self._run.run_epoch(screen.show_step)

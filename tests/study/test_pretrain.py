@@ -272,6 +272,14 @@ def test_a_missing_pooler_is_named_in_a_dry_run(tmp_path, corpus, capsys):
     assert f"backbone {backbone} has no pooler, " in capsys.readouterr().out
 
 
+def test_heads_that_a_backbone_lacks_are_named(tmp_path, corpus, capsys):
+    backbone = pretrained_folder(tmp_path / "ours")
+    word_tokenizer(["ships wait ."]).save_pretrained(backbone)
+    arguments = ("--corpus", corpus, "--backbone", str(backbone), "--to", str(tmp_path / "to"))
+    assert pretrain.main(["albert-mlm", *arguments, *SHORT, *SHAPE]) == 0
+    assert f"{backbone} has none that fit: predictions, sop_classifier\n" in capsys.readouterr().out
+
+
 def test_a_backbone_with_other_names_is_refused_in_a_dry_run(tmp_path, corpus, capsys):
     backbone = renamed(pretrained_folder(tmp_path / "ours"), lambda name: f"module.{name}")
     arguments = ["albert-mlm", "--corpus", corpus, "--backbone", str(backbone), "--to", str(tmp_path / "to")]

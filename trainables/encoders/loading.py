@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Set
+from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -176,18 +177,42 @@ def load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
     options: dict[str, Any] = family_options(model_config.model_type)
     if is_untrained(backbone):
         return AutoModel.from_config(model_config, **options)
-    place, revision = hub_revision(backbone)
-    options |= {"revision": revision, "dtype": torch.float32, "weights_only": True, "output_loading_info": True}
     if model_config.model_type == "sharebert":
         options["key_mapping"] = {**SHAREBERT_NAMES}
-    with _explaining_errors("backbone", backbone), quiet_transformers():
-        model, info = AutoModel.from_pretrained(place, config=model_config, **options)
+    model, info = _load_pretrained(AutoModel, backbone, model_config, **options)
     check_weights(backbone)  # again, because weights on the hub may have been downloaded only now
     if absent := sorted(name for name in info["missing_keys"] if not name.startswith("pooler.")):
         raise Unusable(f"backbone {backbone!r} cannot be loaded: {len(absent)} weights are missing; first: {absent[0]}")
     if spoiled := next((name for name, values in model.named_parameters() if not values.isfinite().all()), None):
         raise Unusable(f"backbone {backbone!r} has nan or infinity in weight {spoiled}; allowed: finite numbers")
     return model
+
+
+def load_heads(model: PreTrainedModel, backbone: str) -> list[str]:
+    """Load the weights of a model's heads from a pretrained backbone; return the names of the heads that it lacks.
+
+    Heads are the parts of the model other than its encoder. Heads that the backbone lacks, or has in another shape,
+    remain unchanged. So does a `classifier` from a model of another class, which has learned another task.
+    """
+    loaded, info = _load_pretrained(type(model), backbone, deepcopy(model.config), ignore_mismatched_sizes=True)
+    absent = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+    if type(model).__name__ not in (model.config.architectures or ()):
+        absent.add("classifier.weight")
+    heads = {name: head for name, head in model.named_children() if name != model.base_model_prefix}
+    new = [name for name in heads if any(weight.startswith(f"{name}.") for weight in absent)]
+    for name in heads.keys() - new:
+        heads[name].load_state_dict(loaded.get_submodule(name).state_dict())
+    return new
+
+
+def _load_pretrained(
+    kind: Any, backbone: str, model_config: PreTrainedConfig, **options: Any
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Load a model of the class `kind`, and describe which weights the files lack."""
+    place, revision = hub_revision(backbone)
+    options |= {"revision": revision, "dtype": torch.float32, "weights_only": True, "output_loading_info": True}
+    with _explaining_errors("backbone", backbone), quiet_transformers():
+        return kind.from_pretrained(place, config=model_config, **options)
 
 
 def check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig, vocab_size: int) -> None:

@@ -17,7 +17,7 @@ from transformers import AlbertForPreTraining, PreTrainedConfig, PreTrainedModel
 from trainables.encoders.backbone_names import MINI_BACKBONES, hub_revision, is_untrained
 from trainables.encoders.backbones import check_attention, find_family, pretrained_convolution
 from trainables.encoders.layerwise import one_kernel_gelu
-from trainables.encoders.loading import check_size, load_configuration, load_model
+from trainables.encoders.loading import check_size, load_configuration, load_heads, load_model
 from trainables.encoders.mini_backbones import mini_model
 from trainables.encoders.nystrom import load_convolutions, with_attention
 from trainables.models.early_exit import Batch
@@ -296,14 +296,22 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
     return encoder
 
 
-def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load a pretrained backbone's weights into `model.kept`, and use the configured attention in every encoder."""
+def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> list[str]:
+    """Load a pretrained backbone's weights into `model.kept`, and use the configured attention in every encoder.
+
+    Returns:
+        Names of the heads and models that stay random because the pretrained backbone lacks them.
+    """
     kept: Any = model.kept.base_model
+    new: list[str] = []
     if not is_untrained(backbone):
         weights = load_model(backbone, config).state_dict()
         kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # the kept encoder may lack a pooler
+        new = [name for name, part in model.named_children() if part is not model.kept]
+        new += load_heads(model.kept, backbone)
     for part in model.children():
         if isinstance(part, PreTrainedModel):
             one_kernel_gelu(with_attention(part, config))
     if pretrained_convolution(backbone) is not None:
         load_convolutions(kept, *hub_revision(backbone))
+    return new

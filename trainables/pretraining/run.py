@@ -52,7 +52,8 @@ _KEPT: list[DistributedDataParallel] = []
 class PretrainingRun:
     """A pretraining run in progress. It can be saved after each epoch and resumed in another process.
 
-    `history` holds one row per finished epoch.
+    `history` holds one row per finished epoch. `new_parts` names the parts of the model that a pretrained backbone
+    lacks.
     """
 
     def __init__(self, spec: PretrainingSpec, *, device: str = "cpu", cache: Path) -> None:
@@ -79,7 +80,8 @@ class PretrainingRun:
         self._data = PretrainingData(
             spec, self._config, order=objectives.load_objective(spec.objective).ORDER, cache=cache
         )
-        self._model = self._new_model().to(self._device)
+        self._model, self.new_parts = self._new_model()
+        self._model.to(self._device)
         self._loss: PretrainingModel | DistributedDataParallel = self._model
         if self._num_processes > 1:
             # Some parameters are unused, e.g. ShareBERT's pooler. Buffers are constants, so they need no broadcast.
@@ -278,14 +280,14 @@ class PretrainingRun:
     def _computing(self) -> AbstractContextManager[object]:
         return forward_precision(self._config.precision, self._device)
 
-    def _new_model(self) -> PretrainingModel:
+    def _new_model(self) -> tuple[PretrainingModel, list[str]]:
         with seeded_random(self.spec.seed, "weights", 0, self._device), reading_inputs():
             vocab_size = len(self._data.tokenizer)
             encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
             objectives.check_family(self.spec.objective, encoder.model_type)
             model = objectives.load_objective(self.spec.objective).build(self._config, encoder)
-            begin_with(self.spec.backbone, model, self._config)
-        return model
+            new_parts = begin_with(self.spec.backbone, model, self._config)
+        return model, new_parts
 
 
 def dropout_purpose(rank: int) -> str:

@@ -8,7 +8,7 @@ from helpers.corpora import WORDS, pretraining_spec, random_documents, write_cor
 from helpers.messages import one_line
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import AlbertForSequenceClassification, AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from search_spaces import objectives as recipes
 from trainables.configuration.schema import to_plain
@@ -186,12 +186,33 @@ def test_the_learning_rate_falls_as_the_configuration_says(corpus, cache) -> Non
     assert run._optimiser.learning_rate_after(2) == pytest.approx(run._config.learning_rate * (2 / 3) ** 2)
 
 
-def test_pretraining_goes_on_from_a_folder(corpus, cache, tmp_path) -> None:
-    first = run_all(pretraining_spec("electra-rtd", corpus), cache)
+@pytest.mark.parametrize("objective", recipes.list_recipes())
+def test_pretraining_goes_on_from_a_folder_with_its_heads(objective, corpus, cache, tmp_path) -> None:
+    first = run_all(pretraining_spec(objective, corpus), cache)
     first.save_model(tmp_path)
-    spec = replace(pretraining_spec("electra-rtd", corpus), backbone=str(tmp_path))
-    second = PretrainingRun(spec, cache=cache)
-    assert_equal_weights(second._model.kept.base_model.state_dict(), first._model.kept.base_model.state_dict())
+    second = PretrainingRun(replace(first.spec, backbone=str(tmp_path)), cache=cache)
+    assert_equal_weights(second._model.kept.state_dict(), first._model.kept.state_dict())
+    assert second.new_parts == ["generator"] * ("rtd" in objective)
+
+
+def test_heads_that_a_folder_lacks_stay_as_they_were_drawn(corpus, cache, tmp_path) -> None:
+    run_all(pretraining_spec("electra-rtd", corpus), cache).save_model(tmp_path)
+    spec = replace(pretraining_spec("mlm", corpus), backbone="mini-electra")
+    drawn, run = PretrainingRun(spec, cache=cache), PretrainingRun(replace(spec, backbone=str(tmp_path)), cache=cache)
+    assert run.new_parts == ["generator_predictions", "generator_lm_head"] and drawn.new_parts == []
+    ours, theirs = (each._model.kept.generator_predictions.state_dict() for each in (run, drawn))
+    assert_equal_weights(ours, theirs)
+
+
+@pytest.mark.parametrize("num_labels", [2, 3])
+def test_classifier_of_another_task_is_not_loaded(num_labels, corpus, cache, tmp_path) -> None:
+    first = PretrainingRun(pretraining_spec("alectra-rtd", corpus), cache=cache)
+    first.save_model(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, num_labels=num_labels)
+    AlbertForSequenceClassification(config).save_pretrained(tmp_path)
+    second = PretrainingRun(replace(first.spec, backbone=str(tmp_path)), cache=cache)
+    assert second.new_parts == ["generator", "classifier"]
+    assert_equal_weights(second._model.kept.classifier.state_dict(), first._model.kept.classifier.state_dict())
 
 
 @pytest.mark.parametrize("objective", ["albert-mlm", "electra-rtd"])
