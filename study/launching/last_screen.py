@@ -10,6 +10,7 @@ from pathlib import Path
 from study.decisions.scheduler import Scheduler
 from study.decisions.winners import list_arms_with_winner
 from study.facts.events import Execution
+from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, read_export
 from study.launching.options import LaunchOptions, default_driver, list_execution_options
 from study.launching.planned_study import MOST_ARMS, command_line
@@ -47,10 +48,25 @@ def browse(folder: Path, tracking_uri: str | None) -> list[str]:
     """
     uri = tracking_uri or ""
     if reason := unreachable_reason(uri):
-        later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
-        return [f"MLflow lacks some runs, because {masked(uri)} does not answer ({reason})", f"copy them:   {later}"]
+        fault = f"MLflow lacks some runs, because {masked(uri)} does not answer ({reason})"
+        return [fault, _format_copy(folder, uri)]
     path = folder / BROWSE
     return path.read_text().splitlines()[:1] if uri != "none" and path.exists() else []
+
+
+def _describe_runs(facts: StudyFacts, folder: Path, options: LaunchOptions) -> list[str]:
+    """Explain how to see the runs in MLflow, or how to copy them to another store than that of the last launch."""
+    kept = facts.last_launch and facts.last_launch.began.execution
+    asked = options.execution.tracking_uri
+    if asked in (None, "none", kept and kept.tracking_uri):  # as after each launch that ran trials
+        return browse(folder, options.tracking_uri)
+    return [f"nothing was copied to {masked(asked)}, because no trial was left to run", _format_copy(folder, asked)]
+
+
+def _format_copy(folder: Path, uri: str) -> str:
+    """Format the command that copies the runs to an MLflow store."""
+    command = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
+    return f"copy them:   {command}"
 
 
 def conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int:
@@ -85,7 +101,7 @@ def conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int:
         print(f"report:      {folder / 'report.html'}")
     if list_arms_with_winner(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
-    print_lines(browse(folder, options.tracking_uri), sys.stdout)
+    print_lines(_describe_runs(progress.facts, folder, options), sys.stdout)
     for label, change in {} if status else extensions(progress.plan).items():
         print(f"{label + ':':12} {_format_continuation(scheduler, folder, options, change)}")
     return status

@@ -10,16 +10,17 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.decisions.progress import compute_progress
-from study.facts.events import read_events
+from study.facts.events import Execution, read_events
 from study.facts.journal_copy import COPY
 from study.facts.plan_file import require_plan, write_plan
 from study.facts.provenance import Provenance
 from study.facts.study_facts import read_facts
-from study.facts.study_folder import RECORDS
+from study.facts.study_folder import BROWSE, RECORDS
 from study.launch import main as study_launch
 from study.launch import run_study
 from study.launching.planned_study import prepare
 from study.rebuild import EXPORTS, OPTUNA, write_files
+from study.terminal.text import python
 from study.winners import BEST
 
 pytestmark = pytest.mark.slow
@@ -158,11 +159,30 @@ def interrupt(folder: Path) -> bool:
 
 
 def test_last_screen_has_the_copy_command_for_an_absent_server(tmp_path, monkeypatch, capsys):
-    folder, uri = launched_study(tmp_path / "s", mini_plan(tasks=("rte",))), f"http://127.0.0.1:{free_port()}"
+    folder, uri = tmp_path / "s", f"http://127.0.0.1:{free_port()}"
+    launch(folder, mini_plan(tasks=("rte",)), execution=Execution(driver="local", tracking_uri=uri))
     pretend_to_analyse(monkeypatch)
-    assert study_launch(["--continue", str(folder), "--tracking-uri", uri]) == 0
+    assert study_launch(["--continue", str(folder)]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("copy them:")]
     assert line.endswith(f"-m study.mirror {folder} --tracking-uri {uri}")
+
+
+def test_last_screen_has_the_copy_command_for_another_store(tmp_path, monkeypatch, capsys):
+    """A launch that runs no trial copies nothing."""
+    folder, old, new = tmp_path / "s", f"sqlite:///{tmp_path}/old.db", f"sqlite:///{tmp_path}/new.db"
+    launch(folder, mini_plan(tasks=("rte",)), execution=Execution(driver="local", tracking_uri=old))
+    (folder / BROWSE).write_text(f"browse:      {old}\n")
+    pretend_to_analyse(monkeypatch)
+    for store, printed in (
+        ([], [f"browse:      {old}"]),
+        (["--tracking-uri", old], [f"browse:      {old}"]),
+        (["--tracking-uri", "none"], []),
+        (["--tracking-uri", new], [f"copy them:   {python()} -m study.mirror {folder} --tracking-uri {new}"]),
+    ):
+        assert study_launch(["--continue", str(folder), *store]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if line.startswith(("browse:", "copy them:"))] == printed
+        assert (f"nothing was copied to {new}, because no trial was left to run" in lines) == (new in store)
 
 
 def test_last_screen_names_the_table_and_the_next_commands(tmp_path, monkeypatch, capsys):
