@@ -80,7 +80,7 @@ class GpuBudget:
 
     @cached_property
     def _used(self) -> float:
-        return sum(arm.facts.gpu_seconds for arm in self._progress.arms)
+        return sum(arm.facts.gpu_seconds + arm.facts.lost_gpu_seconds for arm in self._progress.arms)
 
     @cached_property
     def _committed(self) -> float:
@@ -186,7 +186,9 @@ class GpuBudget:
         After the search, the estimate is the cost of the best search trial. Until then, it is the result of `_cost`.
         """
         winner = arm.winner if arm.is_search_over else None
-        return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)
+        if winner is None or winner.search is None:
+            return self._cost(arm)
+        return self._progress.facts.trials[winner.search.key].gpu_seconds
 
     def _length(self, arm: ArmProgress) -> int:
         """Count the training examples in all epochs of a trial."""

@@ -213,9 +213,14 @@ class Scheduler:
             process=process,
         )
 
-    def retry(self, key: str, failure: Failure) -> None:
-        """Record that a trial was interrupted and waits to run again."""
-        self._journal.append(TrialRetried(time=self._journal.now(), key=key, failure=failure))
+    def retry(self, key: str, failure: Failure, *, seconds: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Record that a trial was interrupted and waits to run again.
+
+        `seconds` are the wall-clock and GPU seconds of the trial so far; zeros mean that they are unknown.
+        """
+        wall, gpu = seconds
+        now = self._journal.now()
+        self._journal.append(TrialRetried(time=now, key=key, failure=failure, wall_seconds=wall, gpu_seconds=gpu))
         self._handed_out.discard(key)
         if failure.cause != "preemption":
             for event in self.faults.add(key, failure, running=self.running, time=self._journal.now()):
@@ -283,12 +288,14 @@ class Scheduler:
         key: str,
         *,
         failure: Failure | None = None,
+        seconds: tuple[float, float] = (0.0, 0.0),
         predictions_digest: str | None = None,
         model_digest: str | None = None,
     ) -> Record:
         """Write the end of a trial to the journal and return the trial's record.
 
         The status is "failed" if `failure` is given, "stopped" if ASHA stopped the trial, and else "completed".
+        `seconds` are the wall-clock and GPU seconds of a failed trial; zeros mean those of its last report.
         The digests are those of the trial's predictions file and of its model; None if there is none.
         """
         trial = self.facts.trials[key]
@@ -300,6 +307,8 @@ class Scheduler:
             failure=failure,
             predictions_digest=predictions_digest,
             model_digest=model_digest,
+            wall_seconds=seconds[0],
+            gpu_seconds=seconds[1],
         )
         self._journal.append(ending)
         self._handed_out.discard(key)

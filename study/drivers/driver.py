@@ -202,8 +202,7 @@ class Driver(ABC):
         if failure.host:
             self._watchdog.say(f"node {failure.host} is lost; its trial continues on another node ({failure.error})")
         if key := self._keys[work_id]:
-            self.steps.pop(key, None)
-            self._break_off(key, failure)
+            self._break_off(key, failure, seconds=self._estimate_seconds(key))
 
     def watch(self) -> None:
         """Check the time limit and the size of the workers' log.
@@ -328,7 +327,7 @@ class Driver(ABC):
             self.scheduler.refuse(key, message.refused, host=message.host, node=message.node, others=others)
             return True
         if message.failure is not None:
-            self._break_off(key, self._blame(message.failure))
+            self._break_off(key, self._blame(message.failure), seconds=message.seconds)
             self._look_at_disk(message.failure)
             return True
         assert message.report is not None
@@ -373,14 +372,21 @@ class Driver(ABC):
             )
         return failure
 
-    def _break_off(self, key: str, failure: Failure) -> None:
+    def _estimate_seconds(self, key: str) -> tuple[float, float]:
+        """Estimate the wall-clock and GPU seconds of a trial whose process is lost, from its last message."""
+        steps = self.steps.pop(key, None)
+        seconds = steps.seconds if steps else 0.0  # since its last report
+        wall_seconds, gpu_seconds = self.scheduler.facts.trials[key].seconds
+        return wall_seconds + seconds, gpu_seconds + seconds * self._resources.gpus
+
+    def _break_off(self, key: str, failure: Failure, *, seconds: tuple[float, float] = (0.0, 0.0)) -> None:
         if not self.scheduler.is_final(key, failure):
-            self.scheduler.retry(key, failure)
+            self.scheduler.retry(key, failure, seconds=seconds)
             return
         if failure.cause == "crash":
             failure = replace(failure, cause="method")
         trial = self.scheduler.facts.trials[key]
-        end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
+        end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure, seconds=seconds)
 
     def _end(self, key: str, *, host: str, node: str | None) -> None:
         """End a trial after its last epoch, or hand it out again if its model or predictions are missing."""
@@ -394,11 +400,17 @@ class Driver(ABC):
 
 
 def end_trial(
-    scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, failure: Failure | None = None
+    scheduler: Scheduler,
+    trial: TrialFacts,
+    *,
+    storage: str,
+    folder: Path,
+    failure: Failure | None = None,
+    seconds: tuple[float, float] = (0.0, 0.0),
 ) -> None:
     """End a trial: fetch its predictions, write its record, and delete its state.
 
-    A crash between these steps loses nothing.
+    A crash between these steps loses nothing. `failure` and `seconds` are those of `Scheduler.end`.
 
     Raises:
         OutcomeGone: if predictions or model are missing; in this case, no record is written.
@@ -414,7 +426,7 @@ def end_trial(
         if outcome and outcome.model:
             check_model(_find_model(outcome.model, trial, folder))
             digests["model_digest"] = outcome.model_digest
-    place.prune(scheduler.end(trial.key, failure=failure, **digests))
+    place.prune(scheduler.end(trial.key, failure=failure, seconds=seconds, **digests))
 
 
 def _find_model(model: str, trial: TrialFacts, folder: Path) -> str:

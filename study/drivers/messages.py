@@ -30,7 +30,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     spec: TrialSpec
     expected: Attestation  # code and data that the worker must have
     epochs: Count  # epochs reported so far, in all launches; the saved state contains them
-    seconds: tuple[NotNegative, NotNegative] = (0.0, 0.0)  # wall-clock and GPU seconds reported so far
+    seconds: tuple[NotNegative, NotNegative] = (0.0, 0.0)  # wall-clock and GPU seconds recorded so far
     place: str  # path or URI of its files in the storage
     start_digest: str | None = None  # of the model at `spec.start`; None if its trial recorded none
     predictions: str | None  # path, absolute or relative to `place`; None: not kept
@@ -95,6 +95,7 @@ class Message(Typed, frozen=True, kw_only=True):
     node: str | None = None  # id of the worker's node
     report: Report | None = None
     failure: Failure | None = None
+    seconds: tuple[NotNegative, NotNegative] = (0.0, 0.0)  # of the trial so far, with a failure; zeros: unknown
     restarted: str | None = None  # why the trial's saved state could not be used
     refused: Attestation | None = None  # the worker's code and data, if they differ from those expected
     steps: Steps | None = None  # progress in an epoch that the next step continues

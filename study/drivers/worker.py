@@ -158,6 +158,7 @@ def run_trial(
     spec, host = assigned.spec, socket.gethostname()
     make_message = functools.partial(Message, key=assigned.key, host=host)
     restarted = None  # why the saved state was not used, until reported
+    clock: Clock | None = None
     print(f"{to_second(utc_now())} {spec.method}/{spec.task}, seed {spec.seed}: trial {assigned.key}", flush=True)
     write_place("while it loaded data and model")
     try:
@@ -169,7 +170,7 @@ def run_trial(
         check_marks(assigned.marks)
         place = open_place(assigned.place)
         with place.work() as folder:
-            clock = Clock(folder / "clock.json", gpus=gpus, reported=assigned.seconds)
+            clock = Clock(folder / "clock.json", gpus=gpus, recorded=assigned.seconds)
             try:
                 run = TrainingRun.resume(
                     folder, spec=spec, device=device, cache=cache_folder(), reported=assigned.epochs
@@ -219,7 +220,7 @@ def run_trial(
         if breaks_process(error):
             raise
         failure = build_failure(error, node=node, module=trainables.build_module_name(spec.method))
-    yield make_message(failure=failure, restarted=restarted)
+    yield make_message(failure=failure, restarted=restarted, seconds=clock.read() if clock else assigned.seconds)
 
 
 def _train_epoch(run: TrainingRun, key: str, epoch: int, write_place: Callable[[str], None]) -> Iterator[Message]:
@@ -250,17 +251,19 @@ def _compute_outcome(run: TrainingRun, place: TrialPlace, folder: Path, predicti
 class Clock:
     """Measures the wall-clock seconds and the GPU seconds (seconds times GPUs) of all processes of a trial."""
 
-    def __init__(self, path: Path, *, gpus: float, reported: tuple[float, float] = (0.0, 0.0)):
-        """Continue from the times in the file, or from those reported so far if the file is missing or damaged.
+    def __init__(self, path: Path, *, gpus: float, recorded: tuple[float, float] = (0.0, 0.0)):
+        """Continue from the times in the file, or from those recorded so far if these are longer.
 
-        `gpus` is the trial's number or fraction of GPUs.
+        The recorded times are longer if an attempt failed after it saved the file, and if the file is missing or
+        damaged. `gpus` is the trial's number or fraction of GPUs.
         """
         self._path, self._gpus = path, gpus
         try:
             before = json.loads(remove_checksum(path.read_bytes(), where=str(path)))
-            self._before = float(before["wall_seconds"]), float(before["gpu_seconds"])
+            saved = float(before["wall_seconds"]), float(before["gpu_seconds"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):  # a new trial, or a damaged file
-            self._before = reported
+            saved = 0.0, 0.0
+        self._before = max(saved[0], recorded[0]), max(saved[1], recorded[1])
         self._started = time.monotonic()
 
     def read(self) -> tuple[float, float]:

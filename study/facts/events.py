@@ -197,6 +197,8 @@ class TrialRetried(BaseEvent, frozen=True, kw_only=True):
 
     key: str
     failure: Failure
+    wall_seconds: NotNegative = 0.0  # totals of the trial so far; 0: unknown
+    gpu_seconds: NotNegative = 0.0
 
 
 class TrialRestarted(BaseEvent, frozen=True, kw_only=True):
@@ -214,6 +216,8 @@ class TrialEnded(BaseEvent, frozen=True, kw_only=True):
     failure: Failure | None = None  # None unless the trial failed
     predictions_digest: str | None = None  # SHA-256 of its predictions file; None if none is stored
     model_digest: str | None = None  # of its model's folder; None if none is stored, and in older journals
+    wall_seconds: NotNegative = 0.0  # totals of a failed trial; 0: those of its last report
+    gpu_seconds: NotNegative = 0.0
 
 
 class TrialReopened(BaseEvent, frozen=True, kw_only=True):

@@ -124,7 +124,8 @@ class TrialFacts:
     scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
     last: EpochReported | None = None  # the last epoch reported
     best: EpochReported | None = None  # the best epoch so far, as the trial reports it
-    seconds: tuple[float, float] = (0.0, 0.0)  # wall-clock and GPU seconds, also of discarded reports
+    seconds: tuple[float, float] = (0.0, 0.0)  # wall-clock and GPU seconds, also of discarded reports and lost epochs
+    gpu_seconds: float = 0.0  # of the epochs reported
     decision: AshaDecided | None = None  # ASHA's last decision
     process: Process | None = None  # last process that trained the trial
     attempts: int = 0  # failed attempts since the trial was started or reopened
@@ -143,16 +144,12 @@ class TrialFacts:
     def forget_reports(self) -> None:
         """Discard the trial's reports, because the trial starts again from its beginning; its clock goes on."""
         self.scores, self.last, self.best, self.trained_in = {}, None, None, []
+        self.gpu_seconds = 0.0
 
     @property
     def epochs(self) -> int:
         """The number of epochs reported so far."""
         return self.last.row.epoch if self.last else 0
-
-    @property
-    def gpu_seconds(self) -> float:
-        """The GPU seconds used so far."""
-        return self.last.gpu_seconds if self.last else 0.0
 
     @property
     def stopped_at(self) -> int | None:
@@ -171,7 +168,8 @@ class ArmFacts:
     epochs: int = 0  # sum over all reports of trials, as are the seconds
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
-    dearest: float | None = None  # most GPU seconds of a completed trial; None before the first
+    lost_gpu_seconds: float = 0.0  # of failed attempts, since their last reports
+    dearest: float | None = None  # most GPU seconds of a completed trial's epochs; None before the first
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score at ASHA's decision
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
@@ -263,6 +261,7 @@ class StudyFacts:
                 trial = self._touch(event.key)
                 trial.retries.append(event)
                 trial.is_broken_off = True
+                self._add_lost_seconds(trial, event)
                 self._note(event, event.failure, "tried again")
             case TrialRestarted():
                 self._touch(event.key).forget_reports()  # ASHA's decisions stay: the seed gives the same scores again
@@ -328,6 +327,7 @@ class StudyFacts:
         wall_seconds, gpu_seconds = trial.seconds
         arm.wall_seconds += event.wall_seconds - wall_seconds
         arm.gpu_seconds += event.gpu_seconds - gpu_seconds
+        trial.gpu_seconds += event.gpu_seconds - gpu_seconds
         trial.seconds = event.wall_seconds, event.gpu_seconds
         trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
@@ -353,16 +353,23 @@ class StudyFacts:
             if trial.ended != event:  # otherwise the line is a duplicate
                 raise ValueError(f"trial {event.key!r} has already ended")
             return
+        self._add_lost_seconds(trial, event)
         record, arm = self._make_record(trial, event), self.arms[trial.started.arm]
         trial.ended, trial.record = event, record
         self.under_way.pop(event.key, None)
         arm.under_way.pop(event.key, None)
         if record.status == "completed":
-            arm.dearest = max(arm.dearest or 0.0, record.gpu_seconds)
+            arm.dearest = max(arm.dearest or 0.0, trial.gpu_seconds)
         arm.records.append(record)
         self.records.append(record)
         if event.failure is not None:
             self._note(event, event.failure, "failed")
+
+    def _add_lost_seconds(self, trial: TrialFacts, event: TrialRetried | TrialEnded) -> None:
+        """Count the seconds of a failed attempt since its last report; totals of later reports include them."""
+        wall_seconds, gpu_seconds = trial.seconds
+        trial.seconds = max(wall_seconds, event.wall_seconds), max(gpu_seconds, event.gpu_seconds)
+        self.arms[trial.started.arm].lost_gpu_seconds += trial.seconds[1] - gpu_seconds
 
     def _make_record(self, trial: TrialFacts, event: TrialEnded) -> Record:
         """Make the record of a trial that ends with this event.
@@ -378,7 +385,6 @@ class StudyFacts:
         facts |= _copy_fields(trial.process, "host", "device", "tokens_digest", "backbone_digest")
         if last is not None:
             facts |= _copy_fields(last.row, "num_layers", "train_examples", "train_seconds", "eval_seconds")
-            facts |= _copy_fields(last, "gpu_seconds", "wall_seconds")
         if last is not None and trial.best is not None and event.status != "failed":
             row, outcome = trial.best.row, last.outcome
             reported = (outcome.reported if outcome else None) or row.reported
@@ -391,6 +397,8 @@ class StudyFacts:
         return Record(
             **facts,
             config=config,
+            wall_seconds=trial.seconds[0],
+            gpu_seconds=trial.seconds[1],
             status=event.status,
             error=event.failure.error if event.failure else None,
             epochs=trial.epochs,

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 
 import pytest
-from helpers.journals import MadeJournal, report_of, reported, row_of
-from helpers.simulation import Simulation, unit
+from helpers.journals import MadeJournal, failure_of, report_of, reported, row_of
+from helpers.simulation import Simulation, scheduler_of, unit
 from msgspec.structs import replace
 
-from study.facts.events import ConfirmClosed, SearchClosed, TrialRestarted, TrialStarted
+from study.facts.events import ConfirmClosed, SearchClosed, TrialRestarted, TrialRetried, TrialStarted
 from study.facts.study_facts import TrialFacts
 from study.plans import profiles
 from study.plans.resolution import resolve
@@ -167,3 +167,34 @@ def test_seconds_of_a_restarted_trial_count_once():
     train(2, 6000)
     arm = journal.facts.arms["albert/rte"]
     assert (arm.wall_seconds, arm.gpu_seconds) == (6000, 3000)
+
+
+def test_limit_holds_if_trials_fail_in_their_first_epoch():
+    scheduler = scheduler_of(plan_of(), MadeJournal(), max_gpu_hours=0.9)
+    scheduler.begin_launch(command="", host="", pid=0)
+    while trial := scheduler.next_trial():
+        scheduler.end(trial.key, failure=failure_of("method"), seconds=(1800.0, 900.0))
+    assert [record.gpu_seconds for record in scheduler.facts.records] == [900] * 4
+    assert scheduler.progress.is_finished
+
+
+def test_seconds_of_a_failed_attempt_count_once():
+    """The next attempt continues the clock of the failed one."""
+    journal = MadeJournal()
+    journal.begin()
+    journal.start("k")
+
+    def train(epoch: int, seconds: float) -> None:
+        report = report_of(row_of(epoch, 0.5), wall_seconds=seconds, gpu_seconds=seconds / 2)
+        journal.append(reported(time=journal.now(), key="k", report=report))
+
+    train(1, 100)
+    spent = {"wall_seconds": 180, "gpu_seconds": 90}
+    journal.append(TrialRetried(time=journal.now(), key="k", failure=failure_of("machine"), **spent))
+    arm, trial = journal.facts.arms["palbert/rte"], journal.facts.trials["k"]
+    assert (trial.seconds, arm.gpu_seconds, arm.lost_gpu_seconds) == ((180, 90), 50, 40)
+    train(2, 300)
+    assert (trial.seconds, arm.gpu_seconds, arm.lost_gpu_seconds) == ((300, 150), 110, 40)
+    journal.finish("k")
+    (record,) = journal.records
+    assert (record.wall_seconds, record.gpu_seconds, arm.dearest) == (300, 150, 110)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.faulty_methods import write_method
 from helpers.glue_folders import write_glue
 from helpers.messages import shown
 from helpers.trials import expected_of, next_message, spec_of
@@ -23,6 +24,7 @@ from study.drivers.causes import breaks_process, build_failure, lost_process
 from study.drivers.messages import MESSAGES, AssignedTrial, Message
 from study.drivers.worker import run_trial
 from study.facts.events import TRACEBACK_CHARACTERS
+from trainables.files.method_files import include
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 
@@ -280,6 +282,20 @@ def test_an_exception_in_a_methods_code_is_its_own(tmp_path, monkeypatch):
     (news,) = news_of(assigned(tmp_path))
     assert news.failure.cause == "method"
     assert news.failure.error.startswith("IndexError: index 7 (drivers/test_causes.py, line ")
+
+
+def test_a_failure_says_the_seconds_of_all_attempts(tmp_path):
+    """Those of earlier attempts are in the journal alone, as after a failure in the first epoch."""
+    write_method(tmp_path / "methods", "nan", loss="loss = loss * float('nan')")
+    trainables.include(tmp_path / "methods")
+    try:
+        trial = replace(assigned(tmp_path, method="nan", config=spec_of("nan", "rte").config), seconds=(100.0, 30.0))
+        *_, news = run_trial(trial, device="cpu", gpus=0.5)
+    finally:
+        include(None)
+    assert news.failure.error.startswith("loss is nan") and news.report is None
+    seconds = news.seconds[0] - 100
+    assert seconds > 0 and news.seconds[1] == pytest.approx(30 + seconds / 2)
 
 
 def test_exception_place_is_deepest_line_of_own_file(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from study.drivers.worker import Clock
 
 def test_a_clock_continues_from_the_times_in_its_file(tmp_path):
     path = tmp_path / "clock.json"
-    Clock(path, gpus=0.5, reported=(100.0, 50.0)).save()
+    Clock(path, gpus=0.5, recorded=(100.0, 50.0)).save()
     wall_seconds, gpu_seconds = Clock(path, gpus=0.5).read()
     assert 100 <= wall_seconds < 200 and 50 <= gpu_seconds < 100
 
@@ -23,6 +23,6 @@ def test_older_clock_file_has_no_checksum(tmp_path):
 @pytest.mark.parametrize("seed", range(40))
 def test_a_damaged_clock_continues_from_the_times_in_the_journal(tmp_path, seed):
     path = tmp_path / "clock.json"
-    Clock(path, gpus=0, reported=(700.0, 300.0)).save()
+    Clock(path, gpus=0, recorded=(700.0, 300.0)).save()
     flip_bit(path, random.Random(seed))
-    assert Clock(path, gpus=0, reported=(100.0, 50.0)).read()[1] in (50, 300)  # 300: only the checksum is damaged
+    assert Clock(path, gpus=0, recorded=(100.0, 50.0)).read()[1] in (50, 300)  # 300: only the checksum is damaged

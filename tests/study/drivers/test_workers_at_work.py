@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from helpers.journals import failure_of
 
 from study.drivers.messages import Message, SmokeReport, read_steps
 from study.drivers.smoke_steps import SmokeSteps
-from study.facts.events import EpochReported
+from study.facts.events import EpochReported, TrialRetried
 
 
 def test_trial_is_running_while_it_has_an_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,17 @@ def test_steps_feed_watchdog_until_epoch(tmp_path: Path, monkeypatch: pytest.Mon
     assert set(cluster.driver.steps) == cluster.driver.at_work
     cluster.end(second, node="node-b")
     assert not cluster.driver.steps
+
+
+def test_lost_process_costs_the_steps_of_its_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, "node-a")
+    (first, *_) = cluster.hand_out()
+    cluster.driver._resources = replace(cluster.driver._resources, gpus=0.5)
+    cluster.driver.begun(first)
+    cluster.steps(first, done=8)
+    cluster.driver.failed(first, "the actor died", preempted=False)
+    (retried,) = cluster.events(TrialRetried)
+    assert (retried.wall_seconds, retried.gpu_seconds) == cluster.trial_of(first).seconds == (8, 4)
 
 
 def test_before_the_first_trial_workers_start_and_then_take_their_steps(
