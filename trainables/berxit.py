@@ -8,11 +8,9 @@ examples/run_highway_glue.py and transformers/modeling_highway_bert.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from msgspec import Meta
-
-from trainables.configuration import TrainingConfig
+from trainables.configuration import TrainingConfig, WholeShare
 
 if TYPE_CHECKING:
     from trainables.data.tasks import Task
@@ -38,7 +36,7 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
     """The configuration of BERxiT: the fields of `TrainingConfig`, plus `threshold`."""
 
     # An example exits if u, the predicted probability of a wrong answer, is below this threshold.
-    threshold: Annotated[float, Meta(ge=0, le=1)]
+    threshold: WholeShare
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

@@ -8,11 +8,9 @@ src/loss.py, src/modeling/palbert_fast.py). If the paper and the original code d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from msgspec import Meta
-
-from trainables.configuration import AtLeastOne, Count, PonderConfig, Positive, check_used
+from trainables.configuration import AtLeastOne, Count, PonderConfig, Positive, WholeShare, check_used
 
 if TYPE_CHECKING:
     from trainables.data.tasks import Task
@@ -45,7 +43,7 @@ class Config(PonderConfig, frozen=True, kw_only=True):
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
     num_lambda_layers: Count  # hidden layers of Λ (tanh; recurrent for rnn); 0 makes Λ linear (1 in the released code)
     exit: Literal["threshold", "sample", "expectation", "expectation_legacy", "last"]  # see models/exit_rules.py
-    q: Annotated[float, Meta(ge=0, le=1)] | None  # threshold: an example exits at the first layer whose CDF exceeds q
+    q: WholeShare | None  # threshold: an example exits at the first layer whose CDF exceeds q
     sample_draws: AtLeastOne | None  # sample: number of draws per evaluation
 
     def __post_init__(self) -> None:

@@ -20,15 +20,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from study.facts.provenance import Attestation, Provenance
 from study.facts.record import Phase, Status
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
+from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, WholeShare
 from trainables.configuration.schema import Configuration, Reader, Typed
 from trainables.runs.times import LayerTime, TimedModel
 from trainables.runs.trial import EpochRow, Outcome, Score
@@ -38,7 +38,6 @@ FIRST_FORMAT = 2  # also the format of a `plan.json` without a format number
 FORMAT = 3
 
 LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
-Share = Annotated[float, Meta(ge=0, le=1)]
 Reopening = Literal["asked", "code", "versions"]
 
 # The cause of a trial's failure. `machine` (disk, network, a lost process): the trial is retried; never a result.
@@ -308,8 +307,8 @@ class TimesMeasured(BaseEvent, frozen=True, kw_only=True):
     torch: str  # version
     clock: Literal["cpu", "wall"]  # CPU time of the only thread, or wall-clock time
     processors: AtLeastOne  # of the machine
-    others_before: Share | None = None  # of all processors, used by other work just before; None: unknown
-    others_during: Share | None = None
+    others_before: WholeShare | None = None  # of all processors, used by other work just before; None: unknown
+    others_during: WholeShare | None = None
     seconds: NotNegative  # that the measurement took
     models: list[TimedModel]
     layers: list[LayerTime]  # of one model of each arm

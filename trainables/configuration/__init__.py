@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
+WholeShare = Annotated[float, Meta(ge=0, le=1)]
 Inside = Annotated[float, Meta(gt=0, lt=1)]
 Precision = Literal["float32", "tensorfloat32", "bfloat16", "float16"]  # explained in devices.py
 Pooling = Literal["pooler", "first", "mean", "fresh"]  # explained in encoders/layerwise.py

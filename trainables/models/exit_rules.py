@@ -17,11 +17,9 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from msgspec import Meta
-
-from trainables.configuration import AtLeastOne
+from trainables.configuration import AtLeastOne, WholeShare
 from trainables.configuration.schema import Configuration, Value
 
 if TYPE_CHECKING:
@@ -151,7 +149,7 @@ class Threshold(ExitHeadRule):
     fails with q = 0, and depends on rounding with q = 1.
     """
 
-    q: Annotated[float, Meta(ge=0, le=1)]
+    q: WholeShare
     name = "threshold"
     field = "q"
 
@@ -271,7 +269,7 @@ class LearnedExit(ExitHeadRule):
     Source: castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. With threshold 0, no example exits early.
     """
 
-    threshold: Annotated[float, Meta(ge=0, le=1)]
+    threshold: WholeShare
     name = "learned"
     field = "threshold"
 

@@ -10,10 +10,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainables.configuration import AtLeastOne, Count, EncoderConfig, Inside, NotNegative, Positive
+from trainables.configuration import AtLeastOne, Count, EncoderConfig, Inside, NotNegative, Positive, WholeShare
 from trainables.configuration.schema import Configuration, Typed
-
-WholeShare = Annotated[float, Meta(ge=0, le=1)]
 
 
 class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
@@ -105,7 +103,7 @@ class PretrainingRow(Typed, frozen=True, kw_only=True):
     """
 
     epoch: AtLeastOne
-    score: Annotated[float, Meta(ge=0, le=1)]  # the objective's main held-out score
+    score: WholeShare  # the objective's main held-out score
     scores: dict[str, float]  # all held-out scores by name, computed with the same masks each time
     steps: AtLeastOne
     examples: AtLeastOne  # examples seen, with repetitions
