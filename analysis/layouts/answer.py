@@ -111,15 +111,11 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
     cell, sample = evidence.cells_by_place[place], evidence.samples.get(place)
     if not cell.records:
         return {"score": Entry()}
+    averaged = cell.with_dropped if sample else cell
     mean = float(np.mean(sample.scores if sample else cell.scores))
-    entries = {
-        "score": add_seeds(
-            cell.with_dropped if sample else cell, POINTS.entry(mean, mark="°" * (place in evidence.not_above_constant))
-        )
-    }
+    entries = {"score": add_seeds(averaged, POINTS.entry(mean, mark="°" * (place in evidence.not_above_constant)))}
     if evidence.with_exits and place in evidence.exits:
-        records = (cell.with_dropped if sample else cell).records
-        layers = [record.mean_layers for record in records if record.mean_layers]
+        layers = [record.mean_layers for record in averaged.records if record.mean_layers]
         entry = TENTHS.entry(float(np.mean(layers)))
         depth = f" of {evidence.exits[place].num_layers}" * (len(_list_depths(evidence)) > 1)
         entries["mean_layers"] = replace(entry, text=entry.text + depth)

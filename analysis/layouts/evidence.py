@@ -215,10 +215,10 @@ class Evidence:
         answered: dict[Place, Sequence[Answers]] = {}
         plain_rows: dict[str, str] = {}  # row with all layers -> row of its plain model
         for place in self.with_exits:
-            plain_row, plain = self.find_plain_row(place), self.find_plain(place)
-            if plain_row is None or plain is None or not are_comparable(self.cells_by_place[place], plain):
+            plain_row, cell = self.find_plain_row(place), self.cells_by_place[place]
+            if plain_row is None or not are_comparable(cell, plain := self.cells_by_place[plain_row, place[1]]):
                 continue
-            own, other = (read_cell_predictions(cell.with_dropped) for cell in (self.cells_by_place[place], plain))
+            own, other = (read_cell_predictions(one.with_dropped) for one in (cell, plain))
             if min(len(own), len(other)) > 1 and len({one.examples for one in (*own, *other)}) == 1:
                 answered[place] = [replace(one, answers=one.layer_answers[-1:]) for one in own]
                 plain_rows[place[0]] = plain_row

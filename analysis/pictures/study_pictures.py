@@ -428,7 +428,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
 
     Return None if nothing was searched.
     """
-    searched = {(label, cell.task): trials for label, cell in evidence.cells if (trials := _scored_search(cell))}
+    searched = {(label, cell.task): trials for label, cell in evidence.cells if (trials := _list_search_trials(cell))}
     if not searched:
         return None
     on_gpu = any(record.gpu_seconds > 0 for _, cell in evidence.cells for record in cell.arm_records)
@@ -456,7 +456,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
     return lay_out("search-progress", "Best search score against compute", caption, trends, figure, tips, legend)
 
 
-def _scored_search(cell: Cell) -> list[tuple[Record, float]]:
+def _list_search_trials(cell: Cell) -> list[tuple[Record, float]]:
     """List the search trials in the order in which they ended, with their selection scores; skip dropped trials.
 
     A trial without a score has -inf. The list is empty if no trial has one.
