@@ -143,7 +143,7 @@ def test_data_of_another_version_have_no_known_difficulty(generated: Path, monke
 
 
 def train_exits(place: Path, *, easy_share: float) -> list[Predictions]:
-    """DeeBERT's models on the best of three models of albert, trained as in `make study`."""
+    """DeeBERT's models on a model of albert, trained as in `make study`, that has learned hard examples too."""
     folder = write_glue(place / "glue", task="sst2", easy_share=easy_share)
     shared = {
         **search_spaces.load_space("albert").mini_fixed,
@@ -152,12 +152,13 @@ def train_exits(place: Path, *, easy_share: float) -> list[Predictions]:
         "epochs": 12,
     }
     data = {"data": str(folder), "selection": "holdout"}
-    first = [run_to_the_end(spec_of("albert", seed=seed, config=shared, **data), place) for seed in range(3)]
-    best = max(first, key=lambda run: run.history[run.best_epoch - 1].selection_score)
-    best.write_model(place / "best")
+    models = (run_to_the_end(spec_of("albert", seed=seed, config=shared, **data), place) for seed in range(20))
+    # About one seed in three learns them; which ones differs between processors.
+    learned = next(run for run in models if run.history[run.best_epoch - 1].selection_score > 0.95)
+    learned.write_model(place / "learned")
     stored = []
     for seed in range(3):
-        spec = spec_of("deebert", seed=seed, config=shared | {"entropy": 0.29}, start=str(place / "best"), **data)
+        spec = spec_of("deebert", seed=seed, config=shared | {"entropy": 0.29}, start=str(place / "learned"), **data)
         run_to_the_end(spec, place).outcome(place / f"{seed}.npz")
         with np.load(place / f"{seed}.npz", allow_pickle=False) as arrays:
             stored.append(predictions_from(TASK, dict(arrays)))
