@@ -13,7 +13,7 @@ from analysis.layouts.evidence import Evidence
 from analysis.pictures.picture import STYLE, Picture, Style, Tip, add_legend, choose_styles, lay_out, make_task_panels
 from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.samples import Place
-from analysis.statistics.times import LayerCosts, Measurement, find_error
+from analysis.statistics.times import LayerCosts, Measurement, find_error, find_scale
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from study.terminal.text import joined
 from trainables.models.exit_rules import describe_rule
@@ -28,11 +28,15 @@ class TimedCurve:
     scores: np.ndarray  # (settings, seeds)
 
 
-def compute_timed_curve(costs: LayerCosts, stored: Sequence[Predictions]) -> TimedCurve:
-    """Compute the time at every swept exit setting from the layers at which the dev texts leave."""
+def compute_timed_curve(costs: LayerCosts, stored: Sequence[Predictions], *, scale: float) -> TimedCurve:
+    """Compute the time at every swept exit setting from the layers at which the dev texts leave.
+
+    Args:
+        scale: time of the texts that the curve is about, relative to those at which single layers were timed.
+    """
     rules = [(place, rule) for place, rule in enumerate(stored[0].sweep_rules) if rule is not None]
     times = [
-        np.mean([costs.compute(rule, layers) for layers in apply_setting(rule, stored).exit_layers])
+        scale * np.mean([costs.compute(rule, layers) for layers in apply_setting(rule, stored).exit_layers])
         for _, rule in rules
     ]
     scores = [[100 * one.sweep_score[place] for one in stored] for place, _ in rules]
@@ -41,11 +45,11 @@ def compute_timed_curve(costs: LayerCosts, stored: Sequence[Predictions]) -> Tim
     return TimedCurve(names, np.array(times)[order], np.array(scores)[order])
 
 
-def compute_cuts(costs: LayerCosts, stored: Sequence[Predictions]) -> TimedCurve:
+def compute_cuts(costs: LayerCosts, stored: Sequence[Predictions], *, scale: float) -> TimedCurve:
     """Compute the scores of the same models if all texts leave after one layer, without any decision."""
     layers = range(len(costs.cut))
     scores = [[100 * one.score_answers(one.layer_answers[layer]) for one in stored] for layer in layers]
-    return TimedCurve(tuple(f"layer {layer + 1}" for layer in layers), costs.cut, np.array(scores))
+    return TimedCurve(tuple(f"layer {layer + 1}" for layer in layers), scale * costs.cut, np.array(scores))
 
 
 @matplotlib.rc_context(STYLE)
@@ -61,6 +65,7 @@ def time_picture(evidence: Evidence) -> Picture | None:
         return None
     figure, panels = make_task_panels(set(trusted), xlabel="milliseconds per text")
     styles = choose_styles(evidence.rows)
+    scales = {task: find_scale([times for (_, own), times in timed.items() if own == task]) for task in panels}
     trends: dict[str, list[str]] = {task: [] for task in panels}
     tips: list[Tip] = []
     errors: list[float] = []
@@ -68,7 +73,7 @@ def time_picture(evidence: Evidence) -> Picture | None:
     for place, times in timed.items():
         label, task = place
         axes, style = panels[task], styles[label]
-        found, worst = _draw_curves(evidence, trusted[task], place, axes, style)
+        found, worst = _draw_curves(evidence, trusted[task], place, axes, style, scale=scales[task])
         has_curves = has_curves or bool(found)
         tips += found
         errors += worst
@@ -91,21 +96,22 @@ def time_picture(evidence: Evidence) -> Picture | None:
     )
     if errors:
         caption += (
-            " Times of other settings are computed from those of single layers; at the settings that were also timed "
-            f"directly, they are off by up to {100 * max(errors):.0f} %."
+            " Times of lines are computed from those of single layers of one model per method, measured on a part of "
+            "the texts and scaled to all of them; at the settings that were also timed directly on this part, they are "
+            f"off by up to {100 * max(errors):.0f} %."
         )
     return lay_out("score-against-time", "Score against time per text", caption, trends, figure, tips, legend)
 
 
 def _draw_curves(
-    evidence: Evidence, made: Measurement, place: Place, axes: Axes, style: Style
+    evidence: Evidence, made: Measurement, place: Place, axes: Axes, style: Style, *, scale: float
 ) -> tuple[list[Tip], list[float]]:
     """Draw the exit settings and the fixed layers of a cell; return tooltips, and the errors of computed times."""
     cell = evidence.cells_by_place[place]
     costs, stored = made.read_layer_costs(cell), read_cell_predictions(cell)
     if costs is None or not stored:
         return [], []
-    curve, cuts = compute_timed_curve(costs, stored), compute_cuts(costs, stored)
+    curve, cuts = compute_timed_curve(costs, stored, scale=scale), compute_cuts(costs, stored, scale=scale)
     axes.fill_between(
         curve.milliseconds, curve.scores.min(axis=1), curve.scores.max(axis=1), color=style.colour, alpha=0.12, lw=0
     )

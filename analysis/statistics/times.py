@@ -251,6 +251,12 @@ class LayerCosts:
         return np.asarray(total)
 
 
+def find_scale(timed: Sequence[Times]) -> float:
+    """Divide the mean time of all texts by that of the texts that are also timed in detail, over several methods."""
+    whole, detailed = ([own.texts.mean() for own in several] for several in (timed, [own.in_detail for own in timed]))
+    return float(np.mean(whole) / np.mean(detailed))
+
+
 def find_error(costs: LayerCosts, rules: Sequence[ExitRule]) -> float | None:
     """Find the largest relative error of computed times, at the settings that were timed directly.
 

@@ -23,6 +23,7 @@ from analysis.statistics.times import (
     Times,
     compare_times,
     find_error,
+    find_scale,
     list_measurements,
 )
 from analysis.studies.load import load_study
@@ -333,6 +334,14 @@ def test_times_of_settings_follow_from_layers_and_exits():
     costs = LayerCosts(deciding, {}, cut, (check, replace(check, texts=(7.0, 7.0))))
     assert find_error(costs, [Threshold(0.5)]) == 0.5
     assert find_error(costs, [Threshold(0.6)]) is None
+
+
+def test_lines_are_scaled_from_the_texts_in_detail_to_all():
+    """Every fifth text is timed in detail, here the shortest."""
+    ascending = Times([0], np.array([[1.0, 2.0, 3.0, 4.0, 5.0] * 2]), np.ones((1, 3)))
+    alike = Times([0], np.full((1, 10), 2.0), np.ones((1, 3)))
+    assert find_scale([ascending]) == 3 and find_scale([alike]) == 1
+    assert find_scale([ascending, alike]) == 5 / 3
 
 
 def test_ratio_computed_from_layers_is_of_mean_times_on_the_same_texts():
