@@ -1,8 +1,9 @@
 """The gain of exits: an arm's score minus the score of a coin toss between two fixed layers, for equal mean layers.
 
-The coin lets each example exit at one of two layers of the same model, whatever the example. A gain of 0 means that the
-exits do not tell easy examples from hard ones. The coin's score follows from the expected counts of its answers. Except
-for accuracy, it is not on a straight line between the scores of the two layers.
+The coin lets each example exit at one of two layers of the same model, whatever the example. Only exits that tell easy
+examples from hard ones have a gain above 0. One of 0 does not show that they know nothing: the coin may toss between
+better layers than those at which the examples leave. The coin's score follows from the expected counts of its answers.
+Except for accuracy, it is not on a straight line between the scores of the two layers.
 
 One half of each dev split chooses the two layers: the pair with the best score, as the mean over the seeds. The other
 half of the examples exits at them, and then the halves swap roles. Many random halvings are averaged, so that a gain
