@@ -26,6 +26,7 @@ import numpy as np
 from analysis.layouts.answer import summary_table, warn_of_weak_models
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.exit_tables import describe_gain
+from analysis.layouts.protocol_notes import describe_unlike
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.layouts.table import DIFFERENCE, POINTS, TENTHS, text_table
 from analysis.pictures.picture import Picture, render_image
@@ -270,7 +271,7 @@ def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
         yield f"### {titles(study)}: {study.name}"
         yield from read_known(study.name)
         yield "\n".join(f"- {line}" for line in summarise(claims[study.name]))
-    yield from warn_of_weak_models(evidence)
+    yield from (*warn_of_weak_models(evidence), *describe_unlike(evidence.studies))
     for path, drawn in drawn_pictures(scale, evidence).items():
         yield from (f"![{drawn.alt}]({path.name})", f"*{drawn.caption}*")
     table = summary_table(evidence)

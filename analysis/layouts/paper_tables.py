@@ -84,6 +84,7 @@ def dev_table(evidence: Evidence) -> Table:
         protocol_notes.describe_protocol(evidence.studies, rows),
         *protocol_notes.describe_pretraining(evidence.studies),
         *protocol_notes.describe_pooling(evidence.studies),
+        *protocol_notes.describe_unlike(evidence.studies),
     ]
 
     def describe(row: Row) -> dict[str, Entry]:

@@ -19,7 +19,7 @@ from analysis.studies.cells import Cell, Row, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.code_history import FirstCode, describe_code
 from study.facts.record import Record
-from study.plans.resolved_plan import describe_poolers, describe_poolings
+from study.plans.resolved_plan import describe_poolers, describe_poolings, describe_unlike_values
 from study.plans.samplers import describe_sampler, describe_select_by
 from study.plans.settings import format_setting, shorten, split_key
 from study.terminal.text import counted
@@ -110,6 +110,15 @@ def describe_pooling(studies: Sequence[Study]) -> list[str]:
     """Describe in sentences the backbones without a trained pooler, and what heads read instead of a pooler."""
     plans = [study.plan for study in studies]
     lines = [line for plan in plans for line in (*describe_poolers(plan, name_backbone), *describe_poolings(plan))]
+    return _format_sentences(lines)
+
+
+def describe_unlike(studies: Sequence[Study]) -> list[str]:
+    """Describe in sentences the values that no search chose and that differ between methods."""
+    return _format_sentences(line for study in studies for line in describe_unlike_values(study.plan))
+
+
+def _format_sentences(lines: Iterable[str]) -> list[str]:
     return [f"{line[0].upper()}{line[1:]}." for line in dict.fromkeys(lines)]
 
 

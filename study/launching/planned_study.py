@@ -38,7 +38,15 @@ from study.launching.options import OUT, LaunchOptions
 from study.launching.reading import plan_from, settings_from
 from study.plans.plan import Plan
 from study.plans.resolution import list_unsearched_fields, resolve
-from study.plans.resolved_plan import Arm, ResolvedPlan, describe_poolers, describe_poolings, digest, format_file_name
+from study.plans.resolved_plan import (
+    Arm,
+    ResolvedPlan,
+    describe_poolers,
+    describe_poolings,
+    describe_unlike_values,
+    digest,
+    format_file_name,
+)
 from study.plans.settings import list_scopes
 from study.plans.sweeps import describe_sweeps
 from study.terminal.text import list_first, masked
@@ -270,6 +278,7 @@ def list_plan_notes(
     if names := ", ".join(study.resolved.untrained):
         notes.append(f"backbone {names} has random weights; --backbone chooses a pretrained one")
     notes += [*describe_poolers(study.resolved), *describe_poolings(study.resolved)]
+    notes += describe_unlike_values(study.resolved)
     notes += describe_sweeps(study.resolved)
     notes += [*_note_unsearched(study.resolved), *_note_empty_searches(study.resolved, options)]
     notes += [*_note_first_tries(study.resolved), *_note_blocked(study)]

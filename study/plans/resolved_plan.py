@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType, field
 import trainables
 from study.plans.plan import EarlyStopping, Plan
 from trainables import Departure
-from trainables.configuration import AtLeastOne, Count, NotNegative, Precision, list_defaults
+from trainables.configuration import AtLeastOne, Count, NotNegative, Precision, TrainingConfig, list_defaults
 from trainables.configuration.ranges import Choices, Interval, list_allowed, list_extremes
 from trainables.configuration.schema import Configuration, Typed, Value, to_plain
 from trainables.data.repeated_texts import RepeatedTexts
@@ -277,6 +277,25 @@ def list_poolings(plan: ResolvedPlan) -> dict[str, list[str]]:
 def describe_poolings(plan: ResolvedPlan) -> list[str]:
     """Describe in one line each pooling other than the backbone's pooler."""
     return [f"the heads of {', '.join(names)} read {words}" for words, names in list_poolings(plan).items()]
+
+
+def describe_unlike_values(plan: ResolvedPlan) -> list[str]:
+    """Describe in one line the values that no search chose and that differ between methods on one backbone."""
+    found: dict[str, dict[str, dict[str, None]]] = {}  # field -> value -> methods
+    together: dict[tuple[str, str], list[Arm]] = {}
+    for arm in plan.first_arms:
+        together.setdefault((arm.task, arm.backbone), []).append(arm)
+    for arms in together.values():
+        for name in TrainingConfig.__struct_fields__:
+            values = [json.dumps(own) for arm in arms if name not in arm.space for own in arm.list_values(name)]
+            if len(values) == len(arms) and len({*values}) > 1:
+                for arm, value in zip(arms, values, strict=True):
+                    found.setdefault(name, {}).setdefault(value, {})[arm.method] = None
+    fields = [
+        f"{name} " + " | ".join(f"{value} ({', '.join(methods)})" for value, methods in by_value.items())
+        for name, by_value in found.items()
+    ]
+    return [f"no search chose these values, and they differ between methods: {'; '.join(fields)}"] * bool(fields)
 
 
 # ---- identities and seeds

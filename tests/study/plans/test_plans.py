@@ -8,10 +8,14 @@ import pytest
 from helpers.departures import join_departures
 from helpers.launched_studies import mini_plan
 from helpers.messages import says
+from helpers.places import ROOT
 from helpers.plan_files import with_lines
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
+from analysis.layouts.evidence import gather
+from analysis.layouts.paper_tables import dev_table
+from analysis.studies.load import load_study
 from study import launch
 from study.facts.events import AshaDecided
 from study.facts.plan_file import compare_plans
@@ -20,7 +24,7 @@ from study.plans import profiles, resolution
 from study.plans.departures import describe_departures, does_hold
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import explain, resolve, resolve_configuration
-from study.plans.resolved_plan import Protocol, ResolvedPlan
+from study.plans.resolved_plan import Protocol, ResolvedPlan, describe_unlike_values
 from trainables import Departure
 
 
@@ -85,6 +89,33 @@ def test_dropout_depends_on_the_family_as_in_the_original(method, family, dropou
     assert (found.value, found.origin) == (dropout, f"search_spaces/{method}.py {origin}")
     by_hand = plan_from("--profile", "paper", "--backbone", str(tmp_path), "--set", "hidden_dropout=0.2")
     assert resolve_configuration(by_hand, method, "rte").fixed["hidden_dropout"].value == 0.2
+
+
+def test_values_that_differ_between_methods_without_a_search_are_named(capsys):
+    words = [
+        "--method",
+        "albert,palbert,berxit",
+        "--profile",
+        "paper",
+        "--backbone",
+        "mini-bert",
+        "--task",
+        "rte",
+        "--data",
+        "mini",
+    ]
+    plan = resolve(plan_from(*words))
+    (line,) = describe_unlike_values(plan)
+    assert says(line, 'schedule "constant" (albert, palbert) | "linear" (berxit); ') and "batch_size" not in line
+    assert launch.main([*words, "--dry-run"]) == 0 and f"\n{line}\n" in capsys.readouterr().out
+    alike = ("schedule=linear", "select=last", "epochs=3", "stop_after=0", "gradient_clip=1.0")
+    assert describe_unlike_values(resolve(plan_from(*words, *(word for one in alike for word in ("--set", one))))) == []
+
+
+@pytest.mark.parametrize("study", ["cpu-mean-sst2", "cpu-mean-mrpc"])
+def test_the_tables_name_the_dropouts_of_the_kept_studies(study):
+    evidence = gather([load_study(ROOT / "benchmarks" / "results" / "real" / "cpu" / study)])
+    assert "hidden_dropout 0.0 (albert, palbert, pondernet) | 0.1 (pabee, berxit)." in dev_table(evidence).caption
 
 
 @pytest.mark.parametrize("method", ["deebert", "berxit"])
