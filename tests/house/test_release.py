@@ -19,12 +19,16 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from study.facts.events import FORMAT
 
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
-DATA = (
-    "analysis/published.csv",
-    "analysis/checklist.toml",
-    "analysis/templates/report.html.j2",
-    "analysis/notebooks/which_method.ipynb",
-)
+
+
+def list_tracked(*folders: str) -> list[str]:
+    command = ["git", "ls-files", "--", *folders]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.splitlines() if (ROOT / name).exists()]
+
+
+def list_data_files() -> set[str]:
+    return {name for name in list_tracked(*PACKAGES) if not name.endswith(".py")}
 
 
 def version() -> str:
@@ -50,11 +54,9 @@ def archives(tmp_path_factory) -> Path:
     if "RELEASE" in os.environ:
         return Path(os.environ["RELEASE"])
     tree, dist = tmp_path_factory.mktemp("tree") / "tree", tmp_path_factory.mktemp("dist")
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in tracked.splitlines():
-        if (ROOT / name).exists():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, tree / name)
+    for name in list_tracked():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, tree / name)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(tree)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -66,7 +68,7 @@ def test_the_wheel_has_every_module_and_the_data_files(archives):
     (wheel,) = archives.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    assert modules | {*DATA} | {f"{package}/py.typed" for package in PACKAGES} <= names
+    assert modules | list_data_files() <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
     assert f"-{version()}-" in wheel.name
 
@@ -76,4 +78,4 @@ def test_the_source_archive_can_be_built_again(archives):
     (source,) = archives.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "LICENSE", "README.md", *DATA} <= names
+    assert {"pyproject.toml", "LICENSE", "README.md", *list_data_files()} <= names
