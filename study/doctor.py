@@ -23,6 +23,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from study.facts.provenance import Provenance, list_other_code, read_provenance, versions
+from study.facts.study_folder import RUNS
 from study.storage.addresses import (
     check_address,
     check_tracking_address,
@@ -56,8 +57,8 @@ class Options(Typed, frozen=True, kw_only=True):
     ] = None
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
     storage: Annotated[
-        str, option("where studies will be stored (--storage or --out of a launch); default: runs", "PATH_OR_URI")
-    ] = "runs"
+        str, option(f"where studies will be stored (--storage or --out of a launch); default: {RUNS}", "PATH_OR_URI")
+    ] = RUNS
     tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None
     wait_minutes: Annotated[
         NotNegative, option("minutes to wait for a worker of each node type; default: %(default)g", "X")

@@ -15,7 +15,7 @@ from study.facts.events import FILE as JOURNAL
 from study.facts.plan_file import FILE, PlanFile, list_changes, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import JournalDigest, compute_journal_digest
+from study.facts.study_folder import RUNS, JournalDigest, compute_journal_digest
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan, list_confirm_seeds
 from study.terminal.text import python
@@ -23,7 +23,6 @@ from trainables.configuration.schema import to_plain
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS, find_task
 
-RUNS = Path(__file__).parents[2] / "runs"
 CONTENT = ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint")  # fields of records and of arms
 TOLERANCE = 1e-6  # largest allowed difference from recomputed scores and layers; tables show 0.1 point
 
@@ -203,13 +202,20 @@ def _describe_groups(groups: Sequence[Sequence[Study]]) -> Iterator[str]:
         yield f"  {group[0].protocol_hash}{f' ({differing})' if differing else ''}: {command}"
 
 
-def newest_study(root: Path | str = RUNS) -> Path:
-    """Return the study folder under `root` that has the newest plan.
+def find_runs() -> Path:
+    """Find `runs/` in the working directory, or in the nearest folder above it, as from a notebook's own folder."""
+    here = Path.cwd()
+    return next((folder / RUNS for folder in (here, *here.parents) if (folder / RUNS).is_dir()), here / RUNS)
+
+
+def newest_study(root: Path | str | None = None) -> Path:
+    """Return the study folder under `root` (default: the result of `find_runs`) that has the newest plan.
 
     Raises:
         ValueError: if no folder under `root` is a study.
     """
-    plans = sorted(Path(root).glob("*/plan.json"), key=lambda path: path.stat().st_mtime)
+    root = find_runs() if root is None else Path(root)
+    plans = sorted(root.glob("*/plan.json"), key=lambda path: path.stat().st_mtime)
     if not plans:
         raise ValueError(f"no study under {root}: no folder there has a plan.json")
     return plans[-1].parent

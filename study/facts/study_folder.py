@@ -11,6 +11,7 @@ from study.facts.events import FILE
 from study.plans.resolved_plan import digest
 from study.terminal.text import counted
 
+RUNS = "runs"  # folder of studies, in the working directory
 RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
 DEV_NUMBERS = "tables/dev.json"  # written by `analysis`: the numbers of `DEV_TABLE` in full

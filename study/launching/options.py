@@ -18,6 +18,7 @@ from study.cluster.resources import count_cores, count_local_gpus
 from study.drivers.driver import IDLE_HOURS
 from study.facts.events import Execution
 from study.facts.plan_file import INCLUDE
+from study.facts.study_folder import RUNS
 from study.plans import profiles
 from study.plans.names_elsewhere import suggest_method_option
 from study.plans.plan import LINES_OF_PLAN_FILE
@@ -52,7 +53,6 @@ Ctrl-C, the launch ends at once. docs/coming_from.md translates the options of t
 docs/glossary.md explains the terms."""
 
 THIS_MACHINE = "local"  # as --address or RAY_ADDRESS
-OUT = "runs"  # the default folder of studies
 MOST_BYTES = 200  # limit for a study's name: file names have at most 255 bytes, and some add a suffix to it
 
 
@@ -174,7 +174,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     name: Annotated[
         str | None, option("default: the methods and a hash of the settings that affect the scores", "STUDY")
     ] = None
-    out: Annotated[str | None, option(f"folder for studies; default: {OUT}", "FOLDER")] = None
+    out: Annotated[str | None, option(f"folder for studies; default: {RUNS}", "FOLDER")] = None
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     register: Annotated[bool, option("register the plan's hash in MLflow before any trial")] = False

@@ -33,8 +33,8 @@ from study.facts.plan_file import (
 )
 from study.facts.provenance import Provenance
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import ANSWER, DEV_TABLE
-from study.launching.options import OUT, LaunchOptions
+from study.facts.study_folder import ANSWER, DEV_TABLE, RUNS
+from study.launching.options import LaunchOptions
 from study.launching.reading import plan_from, settings_from
 from study.plans.plan import Plan
 from study.plans.resolution import list_unsearched_fields, resolve
@@ -115,7 +115,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     Raises:
         ValueError: if the plan cannot be run, or the folder holds a different study.
     """
-    folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or build_default_name(plan)))
+    folder = Path(options.continue_study or Path(options.out or RUNS) / (options.name or build_default_name(plan)))
     earlier = earlier or find_plan(folder)
     if options.retry_failed and earlier is None:
         raise ValueError(

@@ -158,6 +158,14 @@ def test_newest_study_is_that_of_the_plan_written_last(tmp_path):
     assert newest_study(tmp_path).name == "two"
 
 
+def test_newest_study_is_searched_in_runs_of_a_folder_above(tmp_path, monkeypatch):
+    write_study(tmp_path / "runs", arm("palbert", "rte", [0.7] * 5))
+    (tmp_path / "notebooks").mkdir()
+    for folder in (tmp_path, tmp_path / "notebooks"):
+        monkeypatch.chdir(folder)
+        assert newest_study().parent == tmp_path / "runs"
+
+
 def test_no_study_is_an_error_that_names_the_folder(tmp_path):
     with pytest.raises(ValueError, match=f"no study under {tmp_path}"):
         newest_study(tmp_path)
