@@ -16,11 +16,11 @@ from typing import TypeVar
 
 from filelock import FileLock
 
-from trainables.files.atomic_files import write_folder
+from trainables.files.atomic_files import FULL, write_folder
 
 T = TypeVar("T")
 NOT_CHECKED = "these were not checked, because the hub cannot be reached: "  # a dry run prints this first
-_LOCAL_FAULTS = (errno.ENOSPC, errno.EACCES, errno.EROFS)  # of the cache folder, not of the hub
+_LOCAL_FAULTS = (*FULL, errno.EACCES, errno.EROFS)  # of the cache folder, not of the hub
 HUB_SECONDS = 5  # seconds to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # seconds after which an unreachable hub is tried again
 _DIGESTS = "digests.json"  # file with the digests of a cache entry's files
