@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ import trainables
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from trainables.configuration import Precision
-from trainables.models.devices import device_name, has_tensorfloat32
+from trainables.models.devices import device_name, list_precisions
 from trainables.runs.evaluation import run_to_end
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
@@ -64,7 +64,7 @@ def compare_all(device: torch.device, steps: int) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="losses-") as cache:
         for method in trainables.list_methods():
             expected = losses(method, "float32", torch.device("cpu"), steps, Path(cache))
-            for precision in precisions(device):
+            for precision in list_precisions(device):
                 if device.type == "cuda":
                     torch.cuda.reset_peak_memory_stats(device)
                 found = losses(method, precision, device, steps, Path(cache))
@@ -76,13 +76,6 @@ def compare_all(device: torch.device, steps: int) -> Iterator[dict[str, Any]]:
                     "megabytes": torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None,
                     "losses": found.tolist(),
                 }
-
-
-def precisions(device: torch.device) -> list[Precision]:
-    """List the precisions of a device: a CPU has float32 and bfloat16 alone."""
-    if device.type == "cpu":
-        return ["float32", "bfloat16"]
-    return [name for name in get_args(Precision) if name != "tensorfloat32" or has_tensorfloat32(device)]
 
 
 def losses(method: str, precision: Precision, device: torch.device, steps: int, cache: Path) -> np.ndarray:

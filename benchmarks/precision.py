@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from benchmarks.training_contenders import device, minilm_folder
 from benchmarks.training_speed import BATCH_SIZES, rows_of
 from study.terminal.text import counted
 from trainables.configuration import Precision
-from trainables.models.devices import device_name, has_tensorfloat32
+from trainables.models.devices import device_name, list_precisions
 from trainables.runs.evaluation import run_to_end
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
@@ -74,12 +74,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def precisions() -> list[Precision]:
-    """Those that the device has, float32 first."""
-    has_all = has_tensorfloat32(torch.device(device()))
-    return [name for name in get_args(Precision) if has_all or name != "tensorfloat32"]
-
-
 def measured(backbone: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Every trial: what it is, its score after each epoch, and its seconds."""
     with tempfile.TemporaryDirectory(prefix="precision-") as folder:
@@ -89,11 +83,11 @@ def measured(backbone: str, arguments: argparse.Namespace) -> list[dict[str, Any
 
 def trials_of(method: str, backbone: str, data: Path, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Those of a method, seed after seed."""
-    for precision in precisions():
+    for precision in list_precisions(torch.device(device())):
         run = new_run(method, 0, precision, backbone, data, arguments)
         run_to_end(run.train_on([np.zeros(arguments.batch_size, int)] * WARM_STEPS, 1))
     for seed in range(1, arguments.seeds + 1):
-        for precision in precisions():
+        for precision in list_precisions(torch.device(device())):
             run = new_run(method, seed, precision, backbone, data, arguments)
             yield {"method": method, "seed": seed, "precision": precision, **trained(run)}
 

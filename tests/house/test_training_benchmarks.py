@@ -7,13 +7,15 @@ from itertools import islice
 
 import numpy as np
 import pytest
+import torch
 from helpers.glue_folders import write_glue
 from helpers.made_studies import record, write_records
 
 from benchmarks import gpu, precision, table2, training_speed
 from benchmarks.results_file import FOLDER_VARIABLE
-from benchmarks.training_contenders import PADDED, Ours, minilm_folder
+from benchmarks.training_contenders import PADDED, Ours, device, minilm_folder
 from trainables.data.tasks import TASKS
+from trainables.models.devices import list_precisions
 
 
 def test_all_contenders_get_the_same_examples_of_every_length():
@@ -127,7 +129,7 @@ def test_every_seed_is_trained_in_each_precision(tmp_path):
     glue = write_glue(tmp_path / "glue", rows=24)
     sizes = ["--glue", str(glue), "--examples", "16", "--dev", "8", "--epochs", "1", "--seeds", "2"]
     rows = precision.measured("mini-bert", precision.build_parser().parse_args(sizes))
-    names = precision.precisions()
+    names = list_precisions(torch.device(device()))
     assert [(row["seed"], row["precision"]) for row in rows] == [(seed, name) for seed in (1, 2) for name in names]
     assert len({row["train_loss"] for row in rows}) == len(rows), "a seed or a precision changes nothing"
 
@@ -139,12 +141,6 @@ def test_without_data_a_benchmark_says_so_and_leaves_its_results_alone(tmp_path,
         monkeypatch.setattr(benchmark, "write_results", lambda *content: pytest.fail("results were written"))
         with pytest.raises(SystemExit, match=f"--glue is {tmp_path}; allowed: a folder with"):
             benchmark.main()
-
-
-@pytest.mark.parametrize("has_all", [True, False])
-def test_tensorfloat32_is_measured_where_the_device_has_it(has_all, monkeypatch):
-    monkeypatch.setattr(precision, "has_tensorfloat32", lambda device: has_all)
-    assert precision.precisions() == ["float32", *["tensorfloat32"] * has_all, "bfloat16", "float16"]
 
 
 def test_a_precision_is_held_against_float32_seed_by_seed():

@@ -17,7 +17,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -66,11 +66,16 @@ def check_precision(precision: Precision, device: torch.device) -> None:
     Raises:
         ValueError: if the device does not support the precision.
     """
-    if precision == "tensorfloat32" and not has_tensorfloat32(device):
+    if precision not in list_precisions(device):
         raise ValueError(
-            f"precision is tensorfloat32, which {device} does not support; allowed: float32, bfloat16 or float16, or a "
+            f"precision is {precision}, which {device} does not support; allowed: float32, bfloat16 or float16, or a "
             "GPU with TF32 (NVIDIA Ampere or later)"
         )
+
+
+def list_precisions(device: torch.device) -> list[Precision]:
+    """List the precisions that the device supports, float32 first."""
+    return [name for name in get_args(Precision) if name != "tensorfloat32" or has_tensorfloat32(device)]
 
 
 def has_tensorfloat32(device: torch.device) -> bool:

@@ -10,7 +10,13 @@ from helpers.corpora import pretraining_spec, random_documents, write_corpus
 from helpers.trials import spec_of
 
 from trainables.models import devices
-from trainables.models.devices import backward_precision, check_precision, forward_precision, has_tensorfloat32
+from trainables.models.devices import (
+    backward_precision,
+    check_precision,
+    forward_precision,
+    has_tensorfloat32,
+    list_precisions,
+)
 from trainables.pretraining import run as pretraining_run
 from trainables.pretraining.run import PretrainingRun
 from trainables.runs import training
@@ -101,6 +107,12 @@ def test_a_trial_does_not_claim_what_its_device_does_not_have(corpus, cache):
     check_precision("float32", CPU)
     check_precision("bfloat16", CPU)
     check_precision("float16", CPU)
+
+
+@pytest.mark.parametrize("has_all", [True, False])
+def test_only_tensorfloat32_depends_on_the_device(has_all, monkeypatch):
+    monkeypatch.setattr(devices, "has_tensorfloat32", lambda device: has_all)
+    assert list_precisions(CPU) == ["float32", *["tensorfloat32"] * has_all, "bfloat16", "float16"]
 
 
 @pytest.mark.parametrize("answer", [True, False])
