@@ -28,7 +28,7 @@ from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
-from study.plans.resolved_plan import ResolvedPlan
+from study.plans.resolved_plan import ResolvedPlan, chooses_epoch_on_dev
 from study.storage.addresses import check_new_folder
 from study.storage.models import local_model
 from study.stored_models.choice import ModelChoice, choose_model
@@ -121,7 +121,7 @@ def list_limits(plan: ResolvedPlan, record: Record) -> list[str]:
     is_untrained = record.backbone_fingerprint.partition("@")[0] in UNTRAINED or any(arm.random_weights for arm in arms)
     limits = ["The backbone had random weights before the training on this task."] * is_untrained
     if plan.protocol.selection == "dev":
-        is_best_epoch = record.config.get("select") != "last" and record.epochs > 1
+        is_best_epoch = chooses_epoch_on_dev(record.config, plan.protocol)
         chosen = ["configuration"] * any(arm.searched_fields for arm in arms) + ["epoch"] * is_best_epoch
         verb = "were" if len(chosen) > 1 else "was"
         limits += [f"The {' and the '.join(chosen)} {verb} chosen by scores on the same dev rows."] * bool(chosen)

@@ -32,6 +32,7 @@ from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
+from study.plans.resolved_plan import chooses_epoch_on_dev
 from study.storage.addresses import check_new_file
 from study.storage.models import DESCRIPTION, WEIGHTS, local_model
 from study.stored_models.choice import ModelChoice, choose_model
@@ -302,9 +303,8 @@ def _list_choices(record: Record, folder: Path, choice: ModelChoice) -> list[str
     """List what was chosen by scores on the dev rows that also give the guarantee: "epoch", "seed"."""
     plan = require_plan(folder).plan
     arm = next(arm for arm in compute_progress(plan, read_facts(folder)).arms if arm.name == record.arm)
-    is_best_epoch = record.config.get("select") != "last" and int(record.config.get("epochs") or 0) > 1
     return [
-        *["epoch"] * (is_best_epoch and plan.protocol.selection == "dev"),
+        *["epoch"] * chooses_epoch_on_dev(record.config, plan.protocol),
         *["seed"] * (choice.trial is None and len(arm.confirmed) > 1),
     ]
 

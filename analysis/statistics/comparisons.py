@@ -21,6 +21,7 @@ from analysis.statistics.samples import Place, Scored, draw_samples
 from analysis.statistics.uncertainty import PairedTest, Variance
 from analysis.studies.cells import Cell, Row, find_repeats
 from study.plans.plan import Plan
+from study.plans.resolved_plan import chooses_epoch_on_dev
 from study.terminal.text import counted, joined
 from trainables.data.tasks import TASKS
 
@@ -284,8 +285,8 @@ def choice_of_epoch(cell: Cell) -> str:
 
 def is_epoch_chosen_on_dev(cell: Cell) -> bool:
     """Check whether a trial of the cell kept the epoch that scored best on the dev rows of the tables."""
-    epochs = int((cell.config or cell.arm.any_configuration).get("epochs") or 0)
-    return epochs > 1 and choice_of_epoch(cell) != LAST_EPOCH and is_selected_on_dev(cell)
+    config = cell.config or cell.arm.any_configuration
+    return any(chooses_epoch_on_dev(config, study.protocol) for study in cell.studies)
 
 
 def is_selected_on_dev(cell: Cell) -> bool:

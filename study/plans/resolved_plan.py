@@ -164,6 +164,11 @@ class Protocol(Typed, frozen=True, kw_only=True):
     search_precision: Precision | UnsetType = UNSET  # of search trials only; absent from files if UNSET
 
 
+def chooses_epoch_on_dev(config: Configuration, protocol: Protocol) -> bool:
+    """Check whether a trial keeps the epoch that scores best on the same dev rows as the tables."""
+    return protocol.selection == "dev" and config.get("select") != "last" and int(config.get("epochs") or 0) > 1
+
+
 class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     """A plan with its arms and its protocol."""
 
