@@ -20,7 +20,7 @@ from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.events import TrialDropped
 from study.facts.journal import Journal
 from study.facts.plan_file import require_plan
-from study.facts.record import Record
+from study.facts.record import Record, find_trials
 from study.launching.screen import describe_record, name_trial
 from study.storage.addresses import is_uri
 from study.storage.models import delete_weights, keeps_model, locate_model
@@ -127,11 +127,10 @@ def _find_ended_trial(records: Sequence[Record], key: str) -> Record:
     Raises:
         ValueError: if no ended trial or several ended trials have such a key.
     """
-    newest = {record.key: record for record in records}
-    fitting = [record for record in newest.values() if record.key.startswith(key)]
+    fitting = find_trials(records, key)
     if len(fitting) == 1:
         return fitting[0]
-    menu = [f"{record.key} ({name_trial(record)})" for record in fitting or newest.values()]
+    menu = [f"{record.key} ({name_trial(record)})" for record in fitting or find_trials(records, "")]
     number = "several ended trials" if fitting else "no ended trial"
     raise ValueError(f"KEY {key!r} matches {number}; available: {list_first(menu, MOST_NAMED) or 'none'}")
 

@@ -78,6 +78,11 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
         return format_arm_name(self.method, self.task, self.repeat)
 
 
+def find_trials(records: Iterable[Record], key: str) -> list[Record]:
+    """Return the newest record of each trial whose key is `key` or begins with it."""
+    return list({record.key: record for record in records if record.key.startswith(key)}.values())
+
+
 def format_records(records: Iterable[Record]) -> bytes:
     """Format the records for `records.jsonl`; equal records give equal bytes."""
     return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

@@ -9,7 +9,7 @@ from typing import Annotated
 import trainables
 from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.plan_file import require_plan
-from study.facts.record import Record
+from study.facts.record import Record, find_trials
 from study.facts.study_facts import read_facts
 from study.storage.models import explain_missing_model, keeps_model, locate_model, model_exists
 from study.terminal.command_line import option
@@ -19,7 +19,9 @@ from trainables.configuration.spelling import resolve_name
 from trainables.data.tasks import TASKS
 
 MOST_NAMED = 10  # trials named in one line
-_TRIAL = "trial that provides the model; default: the final run with the best dev score"
+_TRIAL = (
+    "trial that provides the model: its key, or the key's first digits; default: the final run with the best dev score"
+)
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
@@ -73,16 +75,23 @@ def with_current_model_address(record: Record, folder: Path) -> Record:
 
 
 def _find_trial(records: Sequence[Record], key: str) -> Record:
-    kept = [record for record in records if keeps_model(record)]
-    if found := next((record for record in kept if record.key == key), None):
-        return found
-    record = next((record for record in reversed(records) if record.key == key), None)  # a key may have several records
-    if record is None:
+    """Find the record of the trial with a model whose key begins with `key`.
+
+    Raises:
+        ValueError: if no trial or several trials with a model have such a key.
+    """
+    kept = [record for record in records if keeps_model(record)]  # a key may also have records of failed attempts
+    if len(fitting := find_trials(kept, key)) == 1:
+        return fitting[0]
+    record = next(iter(find_trials(records, key)), None)
+    if fitting:
+        kept, fault = fitting, f"--trial {key!r} matches several trials"
+    elif record is None:
         fault = f"no trial {key!r} has ended"
     else:
         kept = [other for other in kept if other.arm == record.arm] or kept
         fault = (
-            f"trial {key} has no model: it is a {record.status} {record.phase} trial of {record.arm}, and only "
+            f"trial {record.key} has no model: it is a {record.status} {record.phase} trial of {record.arm}, and only "
             "completed confirm trials keep their model"
         )
     menu = list_first([f"{other.key} ({other.arm}, seed {other.seed})" for other in kept], MOST_NAMED)

@@ -407,6 +407,13 @@ def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_pat
     assert "did you mean entropy?" in refused(capsys, sst2, file, "--risk", 0.1, "--set", "rule=entropi")
 
 
+def test_trial_is_chosen_by_the_first_digits_of_its_key() -> None:
+    records = [record("albert", "rte", 0.7, seed=seed, key=f"{seed}0a") for seed in (42, 43)]
+    assert _find_trial(records, "43") is records[1]
+    with pytest.raises(ValueError, match=r"--trial '4' matches several trials; these trials have a model: 420a .*430a"):
+        _find_trial(records, "4")
+
+
 def test_trial_that_failed_before_it_completed_has_a_model() -> None:
     completed = record("albert", "rte", 0.7, seed=42)
     failed = replace(completed, status="failed", score=None)
