@@ -33,7 +33,7 @@ COMMANDS = {
     "report": ("analysis.report", "write one HTML page about a study"),
     "doctor": ("study.doctor", "check this machine, or every node of a cluster"),
     "export": ("study.export", "export a trained model as a folder for transformers"),
-    "predict": ("study.predict", "predict labels for a TSV file with a trained model and early exits"),
+    "predict": ("study.predict", "predict labels for a file with a trained model and early exits"),
     "submit": ("study.submit", "write a submission to the GLUE server"),
     "score-test": ("study.score_test", "score a finished study on test labels, and close it to new trials"),
     "time": ("study.time", "measure how long the models take for a text, with intervals"),

@@ -1,11 +1,11 @@
-"""Predict the rows of a TSV file with a trained model and early exits: `python -m study.predict MODEL input.tsv`.
+"""Predict the rows of a file with a trained model and early exits: `python -m study.predict MODEL FILE`.
 
-MODEL is the folder of a study or of an exported model (`study.export`). The input has a header line with GLUE's names
-for the text columns, so GLUE's own files work unchanged. The output has a line for each row. The columns `index` and
-`prediction` are as in a GLUE submission; `exit_layer` is the layer at which the row exited. The index comes from the
-input's column `index`; without this column, it is the row number. The command also prints layers, milliseconds and
-FLOPs per example, with early exits and with all layers. If the predictions go to standard output, these numbers go to
-standard error.
+MODEL is the folder of a study or of an exported model (`study.export`). FILE is TSV, CSV, JSON Lines or Parquet; its
+text columns have GLUE's names, so GLUE's own files work unchanged. The output has a line for each row. The columns
+`index` and `prediction` are as in a GLUE submission; `exit_layer` is the layer at which the row exited. The index comes
+from the input's column `index`; without this column, it is the row number. The command also prints layers, milliseconds
+and FLOPs per example, with early exits and with all layers. If the predictions go to standard output, these numbers go
+to standard error.
 
 --risk 0.01 chooses the earliest exit that is safe on the stored dev predictions: at most 1 % of new examples are
 answered wrongly there although all layers would answer them correctly (95 % confidence). The guarantee does not hold
@@ -61,9 +61,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     model: Annotated[str, argument("MODEL", "folder of a study (runs/NAME), or of an exported model")]
     input: Annotated[
         str,
-        argument(
-            "input.tsv", "UTF-8 file: TSV or .csv with a header line, .jsonl or .parquet; -: TSV from standard input"
-        ),
+        argument("FILE", "UTF-8 file: TSV or .csv with a header line, .jsonl or .parquet; -: TSV from standard input"),
     ]
     to: Annotated[str | None, option("new file for the predictions; default: standard output", "FILE")] = None
     settings: Annotated[
@@ -168,7 +166,9 @@ def _load_model(options: Options, file: Path) -> tuple[TrainedModel, str | None]
         raise ValueError(f"--risk and --set {fixed} both set the exit; with --risk, give only --set rule=NAME")
     with _find_model_folder(options) as (folder, predictions, chosen):
         if not file.is_file():
-            raise ValueError(f"there is no input file {options.input}; give a TSV file with a header line")
+            raise ValueError(
+                f"there is no input file {options.input}; allowed: a file in TSV, .csv, .jsonl or .parquet"
+            )
         import torch  # takes seconds, so after the checks
 
         from trainables.models.exit_rules import LastLayer

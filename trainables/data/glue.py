@@ -92,7 +92,7 @@ def read_texts(task: Task, file: Path) -> Split:
     Raises:
         ValueError: if the file is missing or malformed, or a row has no text. The message names file, line and value.
     """
-    allowed = f"allowed: a TSV file whose header line has {', '.join(task.file_columns)}"
+    allowed = f"allowed: a file in TSV, .csv, .jsonl or .parquet with the columns {', '.join(task.file_columns)}"
     if not file.is_file():
         raise ValueError(f"there is no file {file}; {allowed}")
     lines = read_lines(file)
