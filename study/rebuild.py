@@ -1,8 +1,8 @@
 """Rewrite every export of a study from its plan and its journal: `python -m study.rebuild runs/NAME`.
 
 The exports are `records.jsonl`, `optuna.journal`, `best.toml`, tables, pictures, the report, and the runs in MLflow. A
-launch writes them when it ends. No number is computed from them: `study.mirror` and the last screen of a launch only show
-the tables. You may delete them at any time.
+launch writes them when it ends. No number is computed from them; `study.mirror` and the last screen of a launch only
+show the tables. You may delete them at any time.
 """
 
 from __future__ import annotations

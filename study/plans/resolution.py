@@ -294,7 +294,7 @@ def _list_first_points(
 def _list_family_values(space: SearchSpace, backbone: str) -> Layers[Value]:
     """List the values of FIXED_BY_FAMILY for a backbone; [] for a default backbone, whose values are those of FIXED.
 
-    If the backbone's configuration cannot be read, the list is empty; `_check_backbones` then reports the backbone.
+    If the backbone's configuration cannot be read, the list is empty; `check_backbones` then reports the backbone.
 
     Args:
         backbone: a hub name may be pinned to a commit, NAME@COMMIT.

@@ -1,4 +1,4 @@
-"""The tiny untrained backbones and their tokenizer. After a change here, see `UNTRAINED` in backbones.py."""
+"""The tiny untrained backbones and their tokenizer. After a change here, see `UNTRAINED` in backbone_names.py."""
 
 from collections import Counter
 from collections.abc import Iterable

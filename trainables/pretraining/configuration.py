@@ -23,7 +23,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     optimizer: Literal["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
     adam_beta2: Inside
     max_length: Annotated[int, Meta(ge=8)]  # tokens per example, with special tokens
-    packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # see corpora/packing.py
+    packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # see packing.py
     masking: Literal["bernoulli", "token", "n_gram"]  # unit of masking: tokens that are masked together
     mask_probability: Inside  # probability that a token is to be predicted
     max_predictions: Count  # largest number of predicted tokens per example; 0: no limit
