@@ -249,8 +249,10 @@ def evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
     """Put the model into evaluation mode (without dropout) inside the context, and yield its device."""
     was_training = model.training
     model.eval()
-    yield next(model.parameters()).device
-    model.train(was_training)
+    try:
+        yield next(model.parameters()).device
+    finally:
+        model.train(was_training)
 
 
 def write_predictions(

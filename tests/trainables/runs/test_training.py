@@ -29,7 +29,7 @@ import trainables
 from trainables.configuration.schema import from_json, from_plain, to_plain
 from trainables.files.sources import hash_folder
 from trainables.runs import training
-from trainables.runs.evaluation import full_depth_outputs
+from trainables.runs.evaluation import evaluating, full_depth_outputs
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.training_errors import FiniteLosses
@@ -101,6 +101,14 @@ def test_evaluating_does_not_change_training(cache, tmp_path):
         disturbed.outcome(predictions=tmp_path / "predictions.npz")
         torch.rand(5)
     assert_equal_weights(weights_of(left_alone, tmp_path / "one"), weights_of(disturbed, tmp_path / "two"))
+
+
+def test_model_is_in_training_mode_again_after_an_error_in_its_evaluation():
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(KeyError), evaluating(model):
+        assert not model.training
+        raise KeyError
+    assert model.training
 
 
 RESUME = """
