@@ -158,7 +158,7 @@ def _work(job: Job, member: Member) -> None:
             return
         run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
         if member.number > 1:
-            _check_same_content(run, member)
+            _check_same_content(run)
         _resume_state(run, Path(job.folder), member)
         if member.rank > 0:
             while _goes_on(not run.finished, member):
@@ -277,7 +277,7 @@ def _join_earlier_code(file: PretrainingFile) -> Provenance:
     return join_code(file.made.objective, [earlier, code])
 
 
-def _check_same_content(run: PretrainingRun, member: Member) -> None:
+def _check_same_content(run: PretrainingRun) -> None:
     """Check that this process has the same data and code as rank 0, which may run on another node.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import re
@@ -77,8 +76,3 @@ def _claim(draw: random.Random) -> tuple[str, str, str]:
 def _stars(draw: random.Random) -> dict[str, object]:
     stars = draw.randrange(5)
     return {"text": f"{'good ' * stars}{'bad ' * (4 - stars)}{draw.choice(_THINGS)}", "stars": stars / 2}
-
-
-def write_csv(file: Path, rows: list[list[str]]) -> None:
-    with file.open("w", newline="") as open_file:
-        csv.writer(open_file).writerows(rows)

@@ -56,7 +56,6 @@ METHODS = ("albert", "palbert", "pondernet", "pabee")
 METHODS_OF = {"cpu-cola-exits": ("palbert", "pondernet")} | dict.fromkeys(
     ("cpu-mean-sst2", "cpu-mean-sst2-7000", "cpu-mean-mrpc", "cpu-mean-cola", "gpu"), (*METHODS, "berxit")
 )
-VERDICTS = ("confirmed", "same sign", "contradicted", "undecided", "not learned", "not tested")
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
 OF_KIT = "cpu-cola-exits"  # the shortest study of the scale for CPUs
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good"]

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Set
 from copy import deepcopy
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import (
@@ -49,9 +49,6 @@ from trainables.encoders.needed_weights import SHAREBERT_NAMES
 from trainables.encoders.nystrom import load_convolutions, with_attention
 from trainables.encoders.sharebert import ShareBertConfig
 from trainables.files.sources import Unusable
-
-if TYPE_CHECKING:
-    pass
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
