@@ -23,7 +23,7 @@ from typing import Any
 import search_spaces
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
-from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("trainables", "search_spaces")
@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.against_commit", description=__doc__.split("\n\n")[0])
     parser.add_argument("commit", help="any name that git knows")
     parser.add_argument("--methods", nargs="+", choices=search_spaces.list_methods(), default=["palbert"])
-    parser.add_argument("--task", choices=TRAINABLE_TASKS, default="rte")
+    parser.add_argument("--task", choices=GLUE_TASKS, default="rte")
     parser.add_argument("--epochs", type=count, default=4)
     parser.add_argument("--rounds", type=count, default=5)
     return parser

@@ -16,7 +16,7 @@ from study.terminal.command_line import Parser, guarded
 from study.terminal.processes import CONSOLE
 from trainables.configuration.schema import Typed
 from trainables.configuration.spelling import unknown_name_error
-from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS
 
 COMMANDS = {
     "pretrain": ("study.pretrain", "pretrain a backbone, which a study can use"),
@@ -70,10 +70,10 @@ def build_parser(command: str | None = None) -> Parser[Typed]:
 def _build_parser(*, module: str | None, prog: str, **_: object) -> Parser[Any]:
     parser = Parser(Typed, prog, "") if module is None else importlib.import_module(module).main.parser()
     methods = [name for method in search_spaces.list_methods() for name in (method, *search_spaces.variants(method))]
-    arms = [f"{method}/{task}" for method in methods for task in TRAINABLE_TASKS]
+    arms = [f"{method}/{task}" for method in methods for task in GLUE_TASKS]
     parser.complete(
         method=methods,
-        task=TRAINABLE_TASKS,
+        task=GLUE_TASKS,
         profile=["auto", *profiles.list_profiles()],
         baseline=methods,
         explain=arms,

@@ -102,10 +102,10 @@ def check_gpus(expected: float) -> Finding:
 
 def check_data(data: str) -> Finding:
     """Check that `data` has at least one task, and that the development split of each task can be read."""
-    from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+    from trainables.data.tasks import GLUE_TASKS, TASKS
 
     tasks, absent = [], []
-    for name in TRAINABLE_TASKS:
+    for name in GLUE_TASKS:
         try:
             glue.check_data(TASKS[name], data)
         except ValueError:

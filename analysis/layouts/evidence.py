@@ -47,7 +47,7 @@ from analysis.studies.load import Study
 from analysis.studies.stored_predictions import Answers, read_cell_predictions
 from study.terminal.text import joined
 from trainables.configuration.schema import to_plain
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS, TASKS
 
 USUAL_PRECISION = "float32"  # precision that goes without saying
 COIN_STEP = 0.25  # layers between the points of a line of coins
@@ -449,7 +449,7 @@ def make_table(
 
 def add_provenance(evidence: Evidence, table: Table) -> Table:
     """Fill in the placeholders in the title, and add the studies and cells to the table's JSON file."""
-    has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
+    has_glue = any(cell.task in GLUE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
     seeds = protocol_notes.describe_seeds(evidence.studies, evidence.rows)

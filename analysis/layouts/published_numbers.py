@@ -40,7 +40,7 @@ from analysis.statistics.verdicts import Verdict, Word, verdict
 from analysis.studies.cells import Cell, Row
 from study.terminal.text import counted
 from trainables.configuration.schema import Configuration
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS, TASKS
 
 FILE = Path(__file__).parents[1] / "published.csv"
 NO_STATISTIC = "n/a"  # in `published.csv`, if the source does not describe the runs behind a number
@@ -114,7 +114,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def is_about(self, tasks: Collection[str]) -> bool:
         """Check whether the row has a number for one of these tasks, or one number for GLUE as a whole."""
-        on_glue = not {*TRAINABLE_TASKS}.isdisjoint(tasks)
+        on_glue = not {*GLUE_TASKS}.isdisjoint(tasks)
         return any(task in tasks or (task == "relative" and on_glue) for task in self.numbers)
 
     def line(self, tasks: Collection[str]) -> Line:

@@ -19,7 +19,7 @@ import trainables
 from study.contract.space_rules import Method, require
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import load_split
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS, TASKS
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.answer_rules import KEPT
 from trainables.models.early_exit import Batch, EarlyExitModel
@@ -46,7 +46,7 @@ class Subject:
     def tasks(self) -> list[str]:
         """Up to two tasks that the method accepts: a classification task (RTE if possible) and STS-B."""
         method = Method(self.method)
-        fitting = [task for task in TRAINABLE_TASKS if method.refuses(task) is None]
+        fitting = [task for task in GLUE_TASKS if method.refuses(task) is None]
         classes = [task for task in ("rte", *fitting) if task in fitting and not TASKS[task].is_regression]
         return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
 

@@ -20,7 +20,7 @@ from trainables.configuration import TrainingConfig, list_defaults
 from trainables.configuration.ranges import Choices, Interval, format_range, is_allowed, list_extremes
 from trainables.configuration.schema import Configuration, Value, from_plain
 from trainables.configuration.spelling import suggest_nearest
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
+from trainables.data.tasks import GLUE_TASKS, TASKS, trainable_tasks
 from trainables.encoders.architectures import FAMILIES
 from trainables.encoders.backbone_names import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.files.method_files import format_error, locate_files
@@ -191,9 +191,9 @@ def departures_are_triples(method: Method) -> Iterator[Fault]:
 
 def some_task_is_studied(method: Method) -> Iterator[Fault]:
     """Check that FIXED and the first values of PAPER_GRID are a valid configuration for at least one task."""
-    refused = {task: method.refuses(task) for task in TRAINABLE_TASKS}
+    refused = {task: method.refuses(task) for task in GLUE_TASKS}
     if all(refused.values()):
-        yield "FIXED", str(refused[TRAINABLE_TASKS[0]])
+        yield "FIXED", str(refused[GLUE_TASKS[0]])
 
 
 def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
@@ -287,7 +287,7 @@ def _find_outside(
 
 def _find_refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
     """Yield the error of the first invalid point on each task; tasks that the method refuses are skipped."""
-    for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
+    for task in [task for task in GLUE_TASKS if method.refuses(task) is None]:
         for point in points(task):
             try:
                 trainables.configure(method.name, {**method.values(task), **point}).check_task(TASKS[task])

@@ -44,7 +44,7 @@ from trainables import VARIANT, base_method
 from trainables.configuration.ranges import Choices, Interval
 from trainables.configuration.schema import Value, from_plain
 from trainables.configuration.spelling import is_same_name, resolve_name
-from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
+from trainables.data.tasks import GLUE_TASKS, trainable_tasks
 from trainables.files import method_files
 
 
@@ -114,7 +114,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
                 "of the two options"
             )
         plan = replace(plan, first={**(base.first or {}), **read_winners(Path(options.first_from), plan)})
-    if options.data is not None and plan.tasks and not {*TRAINABLE_TASKS} & {*plan.tasks}:
+    if options.data is not None and plan.tasks and not {*GLUE_TASKS} & {*plan.tasks}:
         raise ValueError(
             f"--data chooses the data of GLUE tasks, but the study only has {', '.join(plan.tasks)}; leave out --data"
         )

@@ -18,7 +18,7 @@ from study.plans.names_elsewhere import suggest_field
 from study.plans.settings import Setting
 from trainables.configuration import AtLeastOne, Count, Precision
 from trainables.configuration.schema import Configuration, Typed, Value
-from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS
 from trainables.runs.trial import Selection
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     @property
     def is_generated(self) -> bool:
         """True if the plan's GLUE tasks use generated data; scores are then not comparable with published ones."""
-        return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
+        return self.data == "mini" and any(task in GLUE_TASKS for task in self.tasks)
 
     def extend(self, earlier: Plan) -> Plan:
         """Merge this plan with the study's earlier plan. For example, the result has the methods of both plans."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from study.plans.plan import Plan
 from trainables.configuration.ranges import Interval
 from trainables.configuration.spelling import unknown_name_error
-from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
+from trainables.data.tasks import GLUE_TASKS, trainable_tasks
 
 GLUE_EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # without WNLI, as in the papers
 
@@ -148,4 +148,4 @@ def list_methods(name: str) -> tuple[str, ...]:
 
 def list_tasks() -> tuple[str, ...]:
     """List the tasks that `--task all` stands for: the eight GLUE tasks of the papers, and tasks from --include."""
-    return (*GLUE_EIGHT, *(task for task in trainable_tasks() if task not in TRAINABLE_TASKS))
+    return (*GLUE_EIGHT, *(task for task in trainable_tasks() if task not in GLUE_TASKS))

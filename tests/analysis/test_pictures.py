@@ -29,7 +29,7 @@ from analysis.report import write_report
 from analysis.statistics.times import find_scale
 from analysis.studies.cells import Row
 from analysis.studies.load import load_study
-from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS
 
 pytestmark = pytest.mark.slow
 
@@ -395,7 +395,7 @@ def test_pictures_have_the_width_of_a_column_or_a_page(drawn):
 @pytest.mark.parametrize("draw", [layers_picture, exits_picture])
 def test_nine_tasks_fit_on_printed_page(evidence, draw):
     own = {label: evidence.exits[label, "rte"] for label in METHODS}
-    exits = {(label, task): own[label] for task in TRAINABLE_TASKS for label in METHODS}
+    exits = {(label, task): own[label] for task in GLUE_TASKS for label in METHODS}
     width, height = draw(given(evidence, exits=exits, coins={})).figure.get_size_inches()
     shrunk = min(1.0, 7.2 / width)  # to the width of A4 within margins
     assert 9 * shrunk >= 7 and height * shrunk <= 10.6

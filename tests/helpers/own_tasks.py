@@ -9,7 +9,7 @@ from pathlib import Path
 
 from helpers.places import ROOT
 
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS, TASKS
 from trainables.files import method_files
 
 PAGE = (ROOT / "docs" / "own_task.md").read_text()
@@ -33,7 +33,7 @@ metrics = ["pearsonr", "spearmanr"]
 def forget_tasks() -> None:
     """Leave GLUE's tasks and the built-in methods alone, as in a new process."""
     method_files.include(None)
-    for name in {*TASKS} - {*TRAINABLE_TASKS, "ax"}:
+    for name in {*TASKS} - {*GLUE_TASKS, "ax"}:
         del TASKS[name]
 
 

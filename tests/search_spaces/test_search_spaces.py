@@ -11,7 +11,7 @@ import search_spaces
 import trainables
 from search_spaces import alectra_small
 from study.contract.space_rules import POINT_RULES, RULES, Method
-from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS
 
 NO_ENTROPY = "deebert needs classes to compute an entropy; STS-B has scores"
 EVERY_METHOD = pytest.mark.parametrize("method", search_spaces.list_methods())
@@ -31,7 +31,7 @@ def test_the_two_files_of_a_method_fit_each_other(method, rule):
 
 
 @EVERY_METHOD
-@pytest.mark.parametrize("task", TRAINABLE_TASKS)
+@pytest.mark.parametrize("task", GLUE_TASKS)
 def test_methods_support_tasks_but_entropy_needs_classes(method, task):
     refused = Method(method).refuses(task)
     assert refused == (NO_ENTROPY if (method, task) == ("deebert", "stsb") else None)

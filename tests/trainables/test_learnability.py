@@ -9,7 +9,7 @@ from helpers.trials import spec_of
 import search_spaces
 from trainables.data.glue import load_split
 from trainables.data.metrics import compute_metrics, score
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import GLUE_TASKS, TASKS
 from trainables.runs.training import TrainingRun
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def learnt_score(name, cache, backbone="mini-albert"):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.long) for name in TRAINABLE_TASKS]
+    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.long) for name in GLUE_TASKS]
 )
 def test_albert_beats_the_majority_class(name, tmp_path):
     assert learnt_score(name, tmp_path) >= majority_score(TASKS[name]) + MARGIN

@@ -22,7 +22,7 @@ from trainables.configuration.spelling import suggest_nearest
 from trainables.data import mini_glue
 from trainables.data.repeated_texts import RepeatedTexts, count_repeats, hash_texts
 from trainables.data.table_files import Line, describe_header_fault, read_lines, split_cells
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
+from trainables.data.tasks import GLUE_TASKS, TASKS, Task
 from trainables.files.sources import go_offline_if_unreachable, hash_of_file, hub_errors
 
 HUB_NAME = "nyu-mll/glue"
@@ -77,7 +77,7 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
     Raises:
         ValueError: if the data are missing or malformed.
     """
-    tasks = [TASKS[name] for name in TRAINABLE_TASKS] if (task.place or data) == "mini" else [task]
+    tasks = [TASKS[name] for name in GLUE_TASKS] if (task.place or data) == "mini" else [task]
     for chosen in tasks:
         for row in load_split(chosen, chosen.train_split, data).texts:
             yield from row

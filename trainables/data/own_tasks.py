@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainables.configuration.schema import Typed, from_plain
 from trainables.configuration.spelling import is_same_name, unknown_name_error
-from trainables.data.tasks import TRAINABLE_TASKS, Task
+from trainables.data.tasks import GLUE_TASKS, Task
 
 FILE = "task.toml"
 FORMATS = (".tsv", ".csv", ".jsonl")
@@ -53,7 +53,7 @@ def _read_task(file: Path) -> Task:
     if not _IS_NAME.fullmatch(name):
         allowed = "a lower-case letter, then lower-case letters, digits, - and _"
         raise ValueError(f"{file}: the folder's name, {name!r}, is not a valid task name; allowed: {allowed}")
-    if taken := next((taken for taken in (*TRAINABLE_TASKS, *_TAKEN) if is_same_name(taken, name)), None):
+    if taken := next((taken for taken in (*GLUE_TASKS, *_TAKEN) if is_same_name(taken, name)), None):
         raise ValueError(
             f"{file}: a task cannot be named {name!r}, because the name {taken} is taken; rename the folder"
         )

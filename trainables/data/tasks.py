@@ -224,7 +224,7 @@ def trainable_tasks() -> tuple[str, ...]:
     return tuple(name for name, task in TASKS.items() if task.dev_splits)
 
 
-TRAINABLE_TASKS = trainable_tasks()  # GLUE without AX
+GLUE_TASKS = trainable_tasks()  # GLUE without AX
 
 
 def find_task(name: str) -> Task:

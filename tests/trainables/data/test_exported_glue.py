@@ -14,7 +14,7 @@ from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
 from trainables.data.glue import check_data, find_data_faults, fingerprint, load_split, read_labelled, read_texts
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
+from trainables.data.tasks import GLUE_TASKS, TASKS, Task
 
 real_files = pytest.mark.skipif(not GLUE.is_dir(), reason=f"no GLUE files in {GLUE}")
 WRITERS = {
@@ -55,7 +55,7 @@ def assert_same_rows(task: Task, split: str, one: str, other: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", WRITERS)
-@pytest.mark.parametrize("name", TRAINABLE_TASKS)
+@pytest.mark.parametrize("name", GLUE_TASKS)
 def test_exported_rows_are_those_of_the_source(tmp_path: Path, name: str, ending: str) -> None:
     task = TASKS[name]
     data = export(task, "mini", tmp_path, ending)

@@ -12,7 +12,7 @@ import pytest
 from trainables.data import mini_glue
 from trainables.data.glue import load_split
 from trainables.data.mini_glue import Draw
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
+from trainables.data.tasks import GLUE_TASKS, TASKS, Task
 
 # Of all texts and labels. Where it changes, every number of the mini profile does: say so where you change it.
 DIGEST = "78239bf5e5e02848"
@@ -52,7 +52,7 @@ def test_test_splits_have_no_labels(task: Task) -> None:
     assert all(load_split(task, split, "mini").labels is None for split in task.test_splits)
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINABLE_TASKS if TASKS[name].labels])
+@pytest.mark.parametrize("name", [name for name in GLUE_TASKS if TASKS[name].labels])
 def test_every_class_is_in_every_labelled_split(name: str) -> None:
     task = TASKS[name]
     for split in (task.train_split, *task.dev_splits):
@@ -66,7 +66,7 @@ def test_similarity_is_graded_from_nought_to_five() -> None:
     assert len(np.unique(labels)) > 10
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINABLE_TASKS if TASKS[name].labels])
+@pytest.mark.parametrize("name", [name for name in GLUE_TASKS if TASKS[name].labels])
 def test_length_alone_does_not_give_the_label_away(name: str) -> None:
     """The best guess from the number of words is within 20 points of the best guess without."""
     task = TASKS[name]
@@ -80,7 +80,7 @@ def test_length_alone_does_not_give_the_label_away(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in TRAINABLE_TASKS if TASKS[name].labels])
+@pytest.mark.parametrize("name", [name for name in GLUE_TASKS if TASKS[name].labels])
 def test_no_two_words_give_all_labels_away(name: str) -> None:
     """Hard examples exist: the best rule on the presence of two words is wrong for more than a tenth."""
     task = TASKS[name]
