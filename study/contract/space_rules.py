@@ -6,7 +6,6 @@ does not import torch.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,14 @@ import trainables
 from search_spaces import SearchSpace
 from trainables import Departure
 from trainables.configuration import TrainingConfig, list_defaults
-from trainables.configuration.ranges import Choices, Interval, format_range, is_allowed, list_extremes
+from trainables.configuration.ranges import (
+    Choices,
+    Interval,
+    format_range,
+    is_allowed,
+    list_combinations,
+    list_extremes,
+)
 from trainables.configuration.schema import Configuration, Value, from_plain
 from trainables.configuration.spelling import suggest_nearest
 from trainables.data.tasks import GLUE_TASKS, TASKS, trainable_tasks
@@ -245,11 +251,6 @@ def check_files(method: str) -> None:
     for rule in RULES:
         if fault := find_first_fault(rule, Method(trainables.base_method(method))):
             raise ValueError(fault)
-
-
-def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """List every combination of the fields' values, one value per field."""
-    return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def list_corners(ranges: Mapping[str, Choices | Interval]) -> list[dict[str, Value]]:

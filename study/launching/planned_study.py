@@ -51,6 +51,7 @@ from study.plans.settings import list_scopes
 from study.plans.sweeps import describe_sweeps
 from study.terminal.text import list_first, masked
 from trainables import base_method
+from trainables.configuration.ranges import list_combinations
 from trainables.configuration.schema import MOST, Configuration, to_plain
 from trainables.data import glue
 from trainables.data.repeated_texts import describe_repeats
@@ -59,7 +60,6 @@ from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.encoders.backbone_names import is_folder
 from trainables.encoders.backbones import count_layers
 from trainables.files import method_files
-from trainables.models.exit_rules import combine_settings
 
 MOST_FAULTS = 10  # maximum number of faults in the data that are reported at once
 MOST_ARMS = 5  # maximum number of arms named in one line
@@ -340,7 +340,7 @@ def _note_blocked(study: PlannedStudy) -> list[str]:
         depth = arm.find_most("num_hidden_layers") or count_layers(arm.pinned_backbone)
         fields = search_spaces.load_space(arm.base_method).post_hoc
         menus = {field: arm.exit_settings.get(field) or arm.list_values(field) for field in fields}
-        setting = min(combine_settings(menus), key=find_earliest)
+        setting = min(list_combinations(menus), key=find_earliest)
         if depth is None or find_earliest(setting) < depth:
             continue
         shown = ", ".join(f"{field} {value}" for field, value in setting.items())

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
-from study.contract.space_rules import check_files, list_combinations
+from study.contract.space_rules import check_files
 from study.plans import profiles
 from study.plans.arm_checks import check_backbones, check_search_precision, check_select_by, check_starts
 from study.plans.departures import does_hold, list_departures
@@ -72,6 +72,7 @@ from trainables.configuration.ranges import (
     format_range,
     is_allowed,
     list_allowed,
+    list_combinations,
     list_extremes,
 )
 from trainables.configuration.schema import Configuration, Value

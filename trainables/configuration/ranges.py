@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
@@ -68,6 +69,11 @@ class Interval(Typed, frozen=True, kw_only=True):
             return False
         steps = (value - self.low) / (self.distance or math.inf)
         return abs(steps - round(steps)) < _TOLERANCE
+
+
+def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
+    """List every combination of one value per field. If `menus` is empty, list one empty combination."""
+    return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def list_extremes(allowed: Choices | Interval) -> list[Value]:

@@ -9,18 +9,17 @@ in the released PALBERT code.
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainables.configuration import AtLeastOne, WholeShare
-from trainables.configuration.schema import Configuration, Value
+from trainables.configuration.schema import Configuration
 
 if TYPE_CHECKING:
     import torch
@@ -280,11 +279,6 @@ class LearnedExit(ExitHeadRule):
     def decide(self, state: State, layer: int, lambdas: Array) -> tuple[Array, State]:
         """Exit the examples with u below the threshold; `lambdas` holds u."""
         return lambdas < self.threshold, state
-
-
-def combine_settings(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
-    """List all combinations of one value per field. If `menus` is empty, list one empty setting."""
-    return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:

@@ -24,6 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 import trainables
+from trainables.configuration.ranges import list_combinations
 from trainables.configuration.schema import Configuration, from_plain, to_plain
 from trainables.data.examples import ARRAYS, Examples, load_examples, prepare_tokenizer, split_off_holdout
 from trainables.data.glue import fingerprint
@@ -36,7 +37,7 @@ from trainables.files.method_files import compute_digest
 from trainables.files.sources import hash_folder, hash_now
 from trainables.models.devices import backward_precision, check_precision
 from trainables.models.early_exit import EarlyExitModel
-from trainables.models.exit_rules import LayerOutputs, combine_settings, with_setting
+from trainables.models.exit_rules import LayerOutputs, with_setting
 from trainables.runs.evaluation import (
     Evaluation,
     Swept,
@@ -157,7 +158,7 @@ class TrainingRun:
         self.history: list[EpochRow] = []
         self._device = torch.device(device)
         self._task = self.spec.find_task()
-        settings = combine_settings(spec.post_hoc or {})
+        settings = list_combinations(spec.post_hoc or {})
         self._config = trainables.configure(spec.method, {**spec.config, **settings[0]})
         with reading_inputs():
             check_precision(self._config.precision, self._device)
