@@ -1,7 +1,7 @@
 """Everything that is to be measured on a GPU, in one go.
 
-    python -m benchmarks.gpu --glue FOLDER                 # at most 25 minutes
-    python -m benchmarks.gpu --device cpu --quick          # every part in small, to try it
+    python -m benchmarks.gpu --glue FOLDER                           # at most 25 minutes
+    python -m benchmarks.gpu --glue FOLDER --device cpu --quick      # every part in small, to try it
 
 The parts run one after the other, the most useful first, each in processes of its own with a limit of its own, and
 each writes its figures to benchmarks/results/gpu/. A part that fails or runs out of time leaves the others alone; a
@@ -72,7 +72,7 @@ def main() -> int:
 def build_parser() -> argparse.ArgumentParser:
     description = (__doc__ or "").split("\n\n")[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=description)
-    parser.add_argument("--glue", default="../shared/glue", help="folder with GLUE's TSV files (%(default)s)")
+    parser.add_argument("--glue", required=True, help="folder with GLUE's TSV files")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--quick", action="store_true", help="small sizes, which measure nothing")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything, shared out (%(default)s)")

@@ -61,7 +61,7 @@ def main() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.precision", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
+    parser.add_argument("--glue", type=Path, required=True, help="folder with GLUE's TSV files")
     parser.add_argument("--task", choices=BATCH_SIZES, default="rte")
     parser.add_argument("--methods", nargs="+", choices=trainables.list_methods(), default=["albert"])
     parser.add_argument("--seeds", type=count, default=5, metavar="N")

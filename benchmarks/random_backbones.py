@@ -44,7 +44,7 @@ def main() -> None:
     description = (__doc__ or "").split("\n\n")[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.random_backbones", description=description)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--glue", default="../shared/glue", help="folder with GLUE's TSV files (%(default)s)")
+    parser.add_argument("--glue", required=True, help="folder with GLUE's TSV files")
     parser.add_argument("--task", choices=TASKS, default="rte")
     arguments = parser.parse_args()
     write_albert_base(arguments.folder, vocabulary_texts(TASKS[arguments.task], arguments.glue))

@@ -1,7 +1,7 @@
 """How many trials a GPU should train at once: examples per second of one, two and four trials side by side.
 
     python -m benchmarks.shared_device --glue FOLDER
-    python -m benchmarks.shared_device --device cpu --layers 1 --width 64 --seconds 2      # to try the benchmark
+    python -m benchmarks.shared_device --glue mini --device cpu --layers 1 --width 64 --seconds 2      # to try it
 
 Each trial is a process, as a study's worker is, that trains the shape of ALBERT-base with random weights on RTE or
 another task. All start together, and the examples of the same seconds count. Two trials pay if together they train more
@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     description = (__doc__ or "").split("\n\n")[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shared_device", description=description)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--glue", default="../shared/glue", help="folder with GLUE's TSV files, or mini")
+    parser.add_argument("--glue", required=True, help="folder with GLUE's TSV files, or mini")
     parser.add_argument("--task", choices=TASKS, default="rte")
     parser.add_argument("--trials", type=count, nargs="+", default=[1, 2, 4], help="numbers of trials at once")
     parser.add_argument("--seconds", type=float, default=15, help="measured for each number (%(default)s)")

@@ -98,7 +98,7 @@ def main() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table2", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
+    parser.add_argument("--glue", type=Path, required=True, help="folder with GLUE's TSV files")
     parser.add_argument("--study", type=Path, help="folder of a study that says epochs and trials")
     parser.add_argument("--samples", type=count, default=12, help="search trials of an arm, without --study")
     parser.add_argument("--search-epochs", type=float, default=4.0, help="mean of them, without --study")

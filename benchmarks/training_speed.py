@@ -86,7 +86,7 @@ def main() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training_speed", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
+    parser.add_argument("--glue", type=Path, required=True, help="folder with GLUE's TSV files")
     parser.add_argument("--tasks", nargs="+", choices=BATCH_SIZES, default=DEFAULT_TASKS)
     parser.add_argument("--batch-sizes", type=count, nargs="+", metavar="N", help="default: by task, 16 or 32")
     parser.add_argument(

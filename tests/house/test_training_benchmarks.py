@@ -102,7 +102,7 @@ def test_the_naive_way_runs_the_grid():
 
 @pytest.mark.parametrize("method", ["albert", "pabee", "pondernet", "palbert"])  # the tiny one has six
 def test_every_method_has_a_rate(method):
-    options = ["--backbone", "mini-albert", "--batch-size", "2", "--steps", "1"]
+    options = ["--glue", "", "--backbone", "mini-albert", "--batch-size", "2", "--steps", "1"]
     rates = table2.rates_of(method, table2.build_parser().parse_args(options), "float32")
     assert rates.training > 0 and rates.evaluation > 0
 
