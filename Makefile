@@ -36,8 +36,8 @@ long-test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m long $(ARGS)
 
 # The fast tests, a study on Ray and MLflow's tests, with the lowest and the newest versions that pyproject.toml allows.
-# Once a month, `make bounds-test ENDS=beyond` tries the newest of everything, whatever pyproject.toml allows. At the end
-# of each run stand the tests that failed, and the packages with other versions than the tested ones.
+# Once a month, `make bounds-test ENDS=beyond` tries the newest of everything, whatever pyproject.toml allows. Each
+# run ends with a list of the tests that failed, and of the packages with other versions than the tested ones.
 ENDS := lowest newest
 BOUNDED := tests/study/test_whole_study.py tests/study/mlflow_mirror
 bounds-test: $(ENDS:%=build/bounds/%/installed)

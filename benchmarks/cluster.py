@@ -9,10 +9,10 @@ report scores of a formula, and without `--real` their processes: trials are thr
 (`benchmarks.hosted_trials`), so that nothing is said of how long 256 actors take to start. The MLflow mirror, a process
 of its own, is left out.
 
-A run fills all slots, measures for `--window` seconds, and drains. Every length of `--seconds` is such a run: what a
-trial lasts on average, since of 6 epochs ASHA lets a third of the trials pass the first and a third of these the third,
-so that a trial has 2 on average. Busy is the share of the time of all slots in which a trial sleeps. Milliseconds for
-each report are the driver's own handling (`TuneDriver.reported`: journal, ASHA, the ends of trials), in CPU time of its
+A run fills all slots, measures for `--window` seconds, and drains. There is one run for each value of `--seconds`, the
+mean length of a trial. ASHA lets a third of the trials pass epoch 1, and a third of these pass epoch 3, so a trial has
+2 of its 6 epochs on average. Busy is the share of the time of all slots in which a trial sleeps. Milliseconds for each
+report are the driver's own handling (`TuneDriver.reported`: journal, ASHA, the ends of trials), in CPU time of its
 thread, which is what is held against the limit, and by the clock, which waits for the disk too; `all` is the CPU time
 of that thread for everything, Ray Tune and the proposals of new trials too. The limit is the most reports a second in
 any run. On a machine with other work the clock says how busy that is: `chrt -r 1 python -m benchmarks.cluster` as root.

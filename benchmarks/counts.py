@@ -9,7 +9,7 @@ def count(text: str) -> int:
     """A whole number above 0.
 
     Raises:
-        argparse.ArgumentTypeError: the text is none.
+        argparse.ArgumentTypeError: the text is not a whole number above 0.
     """
     number = int(text) if text.isdecimal() else 0
     if number < 1:

@@ -26,7 +26,7 @@ class Rate:
 
     @property
     def holds(self) -> bool:
-        """Whether the rate is as stated, but for three standard errors."""
+        """Whether the rate is as stated (at most, at least or about so much), within three standard errors."""
         if self.stated is None:
             return True
         above = (self.rate - self.stated) / self.error

@@ -96,7 +96,7 @@ def minutes(text: str) -> float:
     """A number above 0.
 
     Raises:
-        argparse.ArgumentTypeError: the text is none.
+        argparse.ArgumentTypeError: the text is not a number above 0.
     """
     try:
         number = float(text)
@@ -108,9 +108,10 @@ def minutes(text: str) -> float:
 
 
 def glue_folder(given: Path) -> Path:
-    """
+    """Return the path of GLUE's folder.
+
     Raises:
-        ValueError: it is none.
+        ValueError: the path is not a folder.
     """
     if not given.is_dir():
         raise ValueError(f"--glue is {given}; allowed: a folder with GLUE's TSV files, RTE/train.tsv ...")
@@ -121,7 +122,7 @@ def backbone_folder(given: Path | None) -> Path:
     """The folder that is given, or that of MiniLM.
 
     Raises:
-        ValueError: it is none, or MiniLM is not installed.
+        ValueError: the folder has no config.json, or MiniLM is not installed.
     """
     if given is None:
         from benchmarks.training_contenders import minilm_folder  # torch

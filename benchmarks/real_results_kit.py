@@ -78,7 +78,8 @@ exit $status
 README = """Without a network. Needs tar, and Python {python} with torch and transformers (PYTHON=... names it).
 Run `sh run.sh OUT MINUTES`: after MINUTES epochs under way are trained to their end. The same command goes on.
 More options are those of benchmarks.real_results: `--dry-run` (says what is left), `--stages NAME ...`, `--scale cpu`.
-Bring OUT/records.tar.gz home: it has all but weights. Put back into OUT, it is gone on with on another machine.
+Bring OUT/records.tar.gz home: it has all but weights. Put it into OUT on another machine, and the same
+command continues there.
 At home: unpack it, then `python -m benchmarks.real_results_page gpu --keep studies`. The backbone is {backbone}.
 """
 

@@ -452,7 +452,7 @@ def test_kit_contains_code_tasks_and_half_size_backbone(tmp_path, glue, backbone
     before = load_file(backbone / "model.safetensors")
     assert {tensor.dtype for tensor in found.values()} == {torch.float16} and found.keys() == before.keys()
     assert all(torch.allclose(found[name].float(), before[name], atol=1e-3) for name in before)
-    assert len((kit / "README").read_text().splitlines()) == 5
+    assert len((kit / "README").read_text().splitlines()) == 6
 
 
 def test_oversized_kit_and_foreign_folder_are_refused(tmp_path, glue, backbone, no_wheels, monkeypatch):
