@@ -28,6 +28,7 @@ from study.storage.addresses import (
     check_address,
     check_tracking_address,
     exists,
+    find_existing,
     is_uri,
     read_cluster_address,
     resolve_storage_address,
@@ -128,7 +129,7 @@ def check_storage(storage: str, marker: str | None) -> Finding:
     Args:
         marker: a file in the storage that this node must see, or None.
     """
-    place = find_existing(storage)
+    place = _find_place(storage)
     try:
         if is_uri(storage):
             with small_object(place):
@@ -157,11 +158,9 @@ def check_storage(storage: str, marker: str | None) -> Finding:
     return Finding("storage", f"{storage} has {free:.1f} GB of free space")
 
 
-def find_existing(storage: str) -> str:
+def _find_place(storage: str) -> str:
     """Return the storage if it is a URI or an existing folder, else the nearest existing folder above it."""
-    if is_uri(storage):
-        return storage
-    return next(str(path) for path in (Path(storage), *Path(storage).parents) if path.exists())
+    return storage if is_uri(storage) else str(find_existing(Path(storage)))
 
 
 def check_token() -> list[Finding]:
@@ -267,7 +266,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             yield Finding("workers", f"{fault} after {wait_minutes:g} minutes: {advice}", True)
         marker = None
         with suppress(ValueError):  # the nodes' checks report a storage that cannot be written
-            marker = stack.enter_context(small_object(find_existing(storage)))
+            marker = stack.enter_context(small_object(_find_place(storage)))
         checked = set[str]()
         # Nodes that join during the checks are checked too.
         while nodes := [node for node in _list_nodes() if node["NodeID"] not in checked]:

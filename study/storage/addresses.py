@@ -81,8 +81,9 @@ def local_path(address: str) -> Path | None:
 
 
 def find_existing(path: Path) -> Path:
-    """Return the path, or else its nearest parent that exists."""
-    return next(place for place in (path, *path.absolute().parents) if place.exists())
+    """Return the real path, or else its nearest parent that exists."""
+    whole = Path(os.path.realpath(path))
+    return next(place for place in (whole, *whole.parents) if os.path.lexists(place))
 
 
 def is_same_disk(one: Path, other: Path) -> bool:
@@ -288,8 +289,7 @@ def check_new_folder(option: str, path: Path) -> None:
 
 def _check_within(folder: Path, output: str, *, allowed: str) -> None:
     """Check that files can be written in the folder. If the folder is missing, check its nearest existing parent."""
-    whole = Path(os.path.realpath(folder))
-    nearest = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
+    nearest = find_existing(folder)
     if not nearest.is_dir():
         raise ValueError(f"{output} cannot be written: {nearest} is not a folder; allowed: {allowed}")
     try:
