@@ -31,6 +31,7 @@ from study.storage.addresses import check_folder, make_writable
 from study.terminal.command_line import Command, argument, option
 from study.terminal.processes import require_package
 from study.terminal.text import counted, format_markdown
+from trainables.configuration.error_text import take_first_line
 from trainables.configuration.schema import Typed
 from trainables.configuration.spelling import is_same_name, resolve_name
 from trainables.data.metrics import metric_words
@@ -130,7 +131,7 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         rows: pd.DataFrame = READERS[path.suffix](path)
     except ValueError as error:
-        raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{path}: {take_first_line(error)}") from None
     if missing := [name for name in COLUMNS if name not in rows]:
         raise ValueError(f"{path} lacks the column {missing[0]}; it has {', '.join(map(str, rows.columns))}")
     for name in COLUMNS:

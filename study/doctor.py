@@ -37,6 +37,7 @@ from study.storage.addresses import (
 from study.terminal.command_line import Command, option
 from study.terminal.text import counted, masked
 from trainables.configuration import NotNegative
+from trainables.configuration.error_text import take_first_line
 from trainables.configuration.schema import Typed
 from trainables.data import glue
 
@@ -249,7 +250,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
 
             stack.enter_context(ray_cluster(address))
         except Exception as error:  # noqa: BLE001  # Ray raises anything
-            reason = str(error).strip().partition("\n")[0]
+            reason = take_first_line(error)
             advice = "read the logs of Ray, or reinstall the project"
             if address:
                 advice = "check the state of the cluster (ray status), its address and its version of Ray"

@@ -21,6 +21,7 @@ from study.cluster.resources import Autoscaler, WorkerKind, count_cores
 from study.storage.addresses import named
 from study.terminal.output import show_waiting
 from study.terminal.signals import handle_signals
+from trainables.configuration.error_text import take_first_line
 
 # Read by Ray when its modules and workers start.
 RAY_SETTINGS = {
@@ -69,7 +70,7 @@ def _start() -> None:
         with loopback_only():
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
     except Exception as error:  # noqa: BLE001  # Ray raises a bare Exception if its processes do not start
-        reason = str(error).splitlines()[0]
+        reason = take_first_line(error)
         advice = "; set RAY_TMPDIR=/tmp to shorten the paths of its sockets" * ("107 bytes" in reason)
         raise OSError(f"Ray does not start on this machine ({reason}){advice}") from None
 
@@ -87,7 +88,7 @@ def _join(address: str) -> None:
         advice = "put its token into ~/.ray/auth_token, and set RAY_AUTH_MODE=token"
         raise ValueError(f"{named(address)}: the Ray cluster there requires another token; {advice}") from None
     except (OSError, RpcError, RuntimeError) as error:
-        raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+        raise ValueError(f"{named(address)}: no Ray cluster answers there ({take_first_line(error)})") from None
 
 
 def describe_readable_token() -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.trial_places import NotShared
 from study.terminal.text import masked
+from trainables.configuration.error_text import take_first_line
 from trainables.files.atomic_files import FULL, DiskFull, name_full_disk
 from trainables.files.method_files import format_error, is_missing_beside
 from trainables.files.sources import Unusable
@@ -39,12 +40,12 @@ def build_failure(error: Exception | SystemExit, *, node: str | None, module: st
     error names a file and a line.
     """
     error = name_full_disk(error) if isinstance(error, OSError) else error
-    lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
+    cause = _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared, DiskFull))
     if isinstance(error, SystemExit):
         line = f"its code called sys.exit({error.code!r})"
     else:
-        line = lines[0] if says_all else format_error(error)
+        line = take_first_line(error) if says_all else format_error(error)
     place = f" ({format_place(error, module)})" if module and cause == "method" and not says_all else ""
     return Failure(
         cause=cause,

@@ -30,6 +30,7 @@ from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Loss, Mess
 from study.drivers.worker import Worker
 from study.facts.study_folder import WORKERS_LOG
 from study.terminal.processes import STOP_SIGNALS
+from trainables.files.method_files import format_error
 
 STARTED = b""  # the first message of a process, which has then imported its modules
 STEP, RELEASE = b"step", b"release"  # messages other than assignments: run a step; free the trial
@@ -290,8 +291,7 @@ def main() -> None:
             _work(connection, place)
         except Exception as error:  # noqa: BLE001  # the launch reports it with its trial
             traceback.print_exc()
-            lines = str(error).strip().splitlines() or [""]
-            lost = Message(lost=Loss(error=f"{type(error).__name__}: {lines[0]}", is_crash=is_of_the_method(error)))
+            lost = Message(lost=Loss(error=format_error(error), is_crash=is_of_the_method(error)))
             with suppress(OSError):
                 connection.send_bytes(msgspec.json.encode(lost))
             sys.exit(1)

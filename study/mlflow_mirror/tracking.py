@@ -33,6 +33,7 @@ from study.plans.resolved_plan import format_file_name
 from study.storage.models import local_model, locate_model, model_exists
 from study.terminal.text import masked
 from trainables import base_method
+from trainables.configuration.error_text import take_first_line
 from trainables.files.method_files import included
 
 # MLflow's limits for one log_batch request: mlflow/utils/validation.py of 3.17.
@@ -203,7 +204,7 @@ def reason(error: BaseException) -> str:
     """Return the first line of the error's innermost cause, without passwords."""
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
-    return masked(str(error) or type(error).__name__).splitlines()[0]
+    return masked(take_first_line(error))
 
 
 def count_experiments(uri: str) -> int:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from study.terminal.processes import is_installed
 from study.terminal.text import SECRET_PARAMETER, masked
+from trainables.configuration.error_text import take_first_line
 from trainables.files.atomic_files import FULL, DiskFull
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def one_line_errors(problem: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{problem}: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{problem}: {take_first_line(error)}") from None
 
 
 def make_parent(files: FileSystem, path: str) -> None:

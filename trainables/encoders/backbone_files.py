@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables.configuration.error_text import take_first_line
 from trainables.encoders.architectures import read_architecture
 from trainables.encoders.backbone_names import (
     MINI_BACKBONES,
@@ -301,4 +302,4 @@ def _find_hub_configuration(name: str) -> Path:
     try:
         return Path(hf_hub_download(repository, "config.json", revision=revision))
     except HfHubHTTPError as error:  # for instance because the repository requires a token
-        raise ValueError(f"backbone {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"backbone {name!r} cannot be read from the hub: {take_first_line(error)}") from error

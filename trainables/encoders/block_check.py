@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from trainables.configuration.error_text import take_first_line
 from trainables.encoders.blocks import find_blocks
 from trainables.encoders.layerwise import LayerwiseEncoder
 
@@ -34,8 +35,7 @@ def check_blocks(encoder: LayerwiseEncoder, model: PreTrainedModel) -> None:
     except ValueError:
         raise
     except Exception as error:  # a model may do anything with the recorders
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"its blocks cannot be run alone: {first}") from error
+        raise ValueError(f"its blocks cannot be run alone: {take_first_line(error)}") from error
     finally:
         encoder.train(modes[0]), model.train(modes[1])
 

@@ -24,6 +24,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from trainables.configuration import EncoderConfig, TrainingConfig
+from trainables.configuration.error_text import take_first_line
 from trainables.encoders.architectures import read_architecture
 from trainables.encoders.backbone_names import (
     MINI_BACKBONES,
@@ -134,7 +135,7 @@ def _explaining_errors(kind: str, name: str) -> Iterator[None]:
             raise
         if isinstance(error, OSError) and (error.errno is not None or is_hub_name(name)):
             raise
-        [line, *_] = str(error).splitlines() or [type(error).__name__]
+        line = take_first_line(error)
         known = next((plain for theirs, plain in _IN_PLAIN_WORDS.items() if theirs in line), line)
         raise Unusable(f"{kind} {name!r} cannot be loaded: {known}") from error
 

@@ -40,6 +40,7 @@ from transformers import (
 
 import trainables
 from trainables.configuration import TrainingConfig
+from trainables.configuration.error_text import take_first_line
 from trainables.configuration.schema import from_plain, to_plain
 from trainables.data.glue import classify_data
 from trainables.data.tasks import Task
@@ -267,8 +268,7 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if fault := find_fault(configuration, read_header(folder / WEIGHTS), has=WEIGHTS):
             raise ValueError(fault)
     except (OSError, ValueError, SafetensorError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{folder}: the exported model cannot be read: {first}") from error
+        raise ValueError(f"{folder}: the exported model cannot be read: {take_first_line(error)}") from error
     with torch.device("meta"):
         plain = _make_plain_model(config)
         names = {id(parameter): name for name, parameter in _find_shared_parameters(plain).items()}

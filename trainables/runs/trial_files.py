@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from trainables.configuration.error_text import take_first_line
 from trainables.files.atomic_files import write_atomically, write_folder
 from trainables.files.sources import hash_folder
 from trainables.runs.trial import UnreadableState
@@ -56,7 +57,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     except Exception as error:  # torch may raise any error on foreign bytes
         if isinstance(error, OSError) and error.errno != EINVAL:  # EINVAL: a damaged place in the zip file
             raise
-        raise UnreadableState(f"{folder}: {STATE} is damaged: {_take_first_line(error)}") from error
+        raise UnreadableState(f"{folder}: {STATE} is damaged: {take_first_line(error)}") from error
     return state
 
 
@@ -102,11 +103,11 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         weights = load_file(folder / WEIGHTS)
     except SafetensorError as error:
-        raise ValueError(f"{folder}: {WEIGHTS} is damaged: {_take_first_line(error)}") from error
+        raise ValueError(f"{folder}: {WEIGHTS} is damaged: {take_first_line(error)}") from error
     try:
         return weights, json.loads((folder / DESCRIPTION).read_text())
     except ValueError as error:
-        raise ValueError(f"{folder}: {DESCRIPTION} is damaged: {_take_first_line(error)}") from error
+        raise ValueError(f"{folder}: {DESCRIPTION} is damaged: {take_first_line(error)}") from error
 
 
 def remove_other_models(folder: Path, keep: Path | None) -> None:
@@ -122,7 +123,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
-        raise OSError(f"{folder} cannot be written: {_take_first_line(error)}") from error
+        raise OSError(f"{folder} cannot be written: {take_first_line(error)}") from error
 
 
 @contextmanager
@@ -133,7 +134,7 @@ def readable(folder: Path) -> Iterator[None]:
     except (torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
-        raise UnreadableState(f"{folder}: the saved trial cannot be used: {_take_first_line(error)}") from error
+        raise UnreadableState(f"{folder}: the saved trial cannot be used: {take_first_line(error)}") from error
 
 
 def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
@@ -145,7 +146,3 @@ def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
     for name in names:
         if getattr(saved, name) != getattr(wanted, name):
             raise ValueError(f"its {name} is {getattr(saved, name)!r}, but should be {getattr(wanted, name)!r}")
-
-
-def _take_first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
