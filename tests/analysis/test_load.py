@@ -3,10 +3,13 @@
 import math
 
 import pytest
+from helpers.launches import WITHOUT_RAY
+from helpers.launches_here import launching_here
 from helpers.made_studies import record, write_study
 from msgspec.structs import replace
 
 from analysis.studies.load import check_record, load_studies
+from study import launch
 from study.facts.record import Record
 
 
@@ -22,10 +25,28 @@ def test_study_under_two_names_is_refused_with_both(tmp_path):
         load_studies([folder, tmp_path / "link"])
 
 
+@pytest.mark.slow
+@pytest.mark.long
+def test_mnli_is_analysed_after_a_search_on_a_holdout(tmp_path):
+    command = ["--method", "albert", "--task", "mnli", "--data", "mini", "--selection", "holdout", "--samples", "1"]
+    command += ["--seeds", "2", "--epochs", "1", "--name", "s", "--out", str(tmp_path)]
+    with launching_here():
+        assert launch.main([*command, "--tracking-uri", "none", *WITHOUT_RAY]) == 0
+    assert "MNLI" in (tmp_path / "s" / "tables" / "dev.md").read_text() and (tmp_path / "s" / "report.html").exists()
+
+
 @pytest.mark.parametrize("task", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb", "wnli"])
 def test_a_sound_record_passes(task):
     assert check_record(record("palbert", task, 0.725), {}) == ""
     assert check_record(record("palbert", task, None), {}) == ""
+
+
+def test_a_search_trial_on_a_slice_of_mnlis_train_has_one_accuracy():
+    of_slice = {"score": 0.725, "metrics": {"accuracy": 0.725}}
+    searched, confirmed = (record("palbert", "mnli", 0.725, phase=phase) for phase in ("search", "confirm"))
+    assert check_record(replace(searched, **of_slice), {}) == ""
+    lacking = "metrics lack accuracy_matched, accuracy_mismatched; mnli has accuracy_matched, accuracy_mismatched"
+    assert check_record(replace(confirmed, **of_slice), {}) == lacking
 
 
 @pytest.mark.parametrize(
