@@ -113,8 +113,8 @@ class Cell:
         ]
 
     def find_study(self, record: Record) -> Study:
-        """Find the study that has this record."""
-        return next(study for study in self.studies if record.key in study.records_by_key)
+        """Find the study that has this record. Another study's record of the same trial may have failed."""
+        return next(study for study in self.studies if study.records_by_key.get(record.key) is record)
 
     @property
     def dropped(self) -> list[Record]:

@@ -43,6 +43,16 @@ def test_arm_of_two_studies_is_one_cell(tmp_path):
     assert [study.name for study in row.cells["rte"].studies] == ["one", "two"]
 
 
+def test_a_trial_that_failed_in_one_study_is_read_in_the_other(tmp_path):
+    records = arm("albert", "rte", SCORES)
+    failed = record("albert", "rte", None, seed=records[-1].seed, trial=records[-1].trial)
+    one = write_study(tmp_path / "one", [*records[:-1], failed])
+    two = write_study(tmp_path / "two", records)
+    (row,) = make_rows(load_studies([one, two]))
+    cell = row.cells["rte"]
+    assert [cell.find_study(own).name for own in cell.records] == ["one"] * 4 + ["two"]
+
+
 def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
     records = arm("albert", "rte", SCORES)
     one = write_study(tmp_path / "one", records)
