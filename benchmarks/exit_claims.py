@@ -30,6 +30,7 @@ from analysis.statistics.budgets import (
     compare_at_equal_layers,
     evaluate_on_halves,
     find_least_scores,
+    resample_on_halves,
 )
 from analysis.statistics.comparisons import Comparison, adjust
 from analysis.statistics.exit_settings import list_all_settings, list_own_settings
@@ -240,7 +241,7 @@ def _claim_budgets(evidence: Evidence, settings: Mapping[Place, SettingsOnHalves
         if len(chosen) < 2 or len({each.stored[0].examples for each in pair}) > 1:
             yield replace(claim, verdict=NO_SETTING if len(chosen) < 2 else NOT_TESTED)
             continue
-        samples = resample({(row, task): own.answers for row, own in zip(claim.rows, chosen, strict=True)})
+        samples = resample_on_halves({(row, task): own.answers for row, own in zip(claim.rows, chosen, strict=True)})
         is_learned = all(sample.constant is None or sample.is_above_constant for sample in samples.values())
         yield replace(
             _compare(claim, *samples.values()),
@@ -264,7 +265,7 @@ def _claim_times(evidence: Evidence, settings: Mapping[Place, SettingsOnHalves |
             if chosen is None:
                 yield replace(claim, verdict=NO_SETTING)
                 continue
-            samples = resample({place: chosen.answers, (PLAIN_METHOD, place[1]): stored})
+            samples = resample_on_halves({place: chosen.answers, (PLAIN_METHOD, place[1]): stored})
             claim = replace(claim, layers=(float(np.mean(chosen.mean_layers)),), setting=_name(chosen))
             yield _add_time(_compare(claim, *samples.values()), evidence, plain, chosen)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -21,13 +22,27 @@ from analysis.statistics.exit_settings import (
     list_all_settings,
     list_own_settings,
 )
-from analysis.statistics.samples import Scored, resample, subtract, weighted_scores
+from analysis.statistics.samples import (
+    RESAMPLES,
+    Place,
+    Sample,
+    Scored,
+    over_resamples,
+    resample,
+    subtract,
+    weighted_scores,
+)
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
 from trainables.models.exit_rules import ExitRule, describe_rule
 from trainables.models.fronts import ROUNDING
 
 MOST_LOST = 0.01  # of the plain model's score, by the cheapest setting that keeps it: 1 point
+
+
+@dataclass(frozen=True)
+class AnswersOfHalves(Answers):
+    """Answers of one model under the settings that halves of dev chose; its draws are those of each halving in turn."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,7 @@ class Chosen:
     """
 
     shares: Mapping[ExitRule | None, float]  # chosen setting -> share of the halves that chose it, the greatest first
-    answers: list[Answers]  # of every seed's model, on all examples
+    answers: list[AnswersOfHalves]  # of every seed's model, on all examples
     exit_layers: list[np.ndarray]  # of every seed's model, (draws, n), from 1
 
     @property
@@ -54,7 +69,7 @@ class Chosen:
     @property
     def scores(self) -> list[float]:
         """Score of every seed's model."""
-        return [one.score for one in self.answers]
+        return _score_models(self.answers)
 
 
 @dataclass(frozen=True)
@@ -129,8 +144,9 @@ class SettingsOnHalves:
         return Chosen(
             shares={self.rules[place]: number / places.size for place, number in numbers.items()},
             answers=[
-                _replace_answers(
-                    one, _join({place: own.answers[seed] for place, own in applied.items()}, places, measured)
+                AnswersOfHalves(
+                    *(one.task, one.ids, one.split, one.labels),
+                    _join({place: own.answers[seed] for place, own in applied.items()}, places, measured),
                 )
                 for seed, one in zip(seeds, self.stored, strict=True)
             ],
@@ -170,7 +186,7 @@ def compare_at_equal_layers(
     stored = settings.stored
     applied = apply_setting(other, stored)
     task = stored[0].task.name
-    samples = resample(
+    samples = resample_on_halves(
         {
             ("chosen", task): chosen.answers,
             ("other", task): [_replace_answers(*pair) for pair in zip(stored, applied.answers, strict=True)],
@@ -179,6 +195,58 @@ def compare_at_equal_layers(
     return RulesCompared(
         chosen, subtract(samples["chosen", task], samples["other", task]), other_layers=applied.mean_layers
     )
+
+
+def resample_on_halves(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
+    """Score the answers of each cell on bootstrap resamples, as `resample` does; all cells have the same examples.
+
+    A correlation is the mean over the halves of dev, because the settings of two halves may answer on other scales.
+    """
+    (first, *_), *_ = answered.values()
+    if not first.task.is_regression:
+        return resample(answered)
+    return {
+        place: Sample(
+            _score_models(models),
+            over_resamples(partial(_correlate_on_halves, models), len(first.labels), resamples=RESAMPLES, seed=0),
+            first.examples,
+            [*models],
+        )
+        for place, models in answered.items()
+    }
+
+
+def _score_models(models: Sequence[Answers]) -> list[float]:
+    """Score every seed's model; a correlation is the mean over the halves of dev."""
+    if not models[0].task.is_regression:
+        return [one.score for one in models]
+    scores: list[float] = _correlate_on_halves(models, np.ones((1, len(models[0].labels))))[0].tolist()
+    return scores
+
+
+def _correlate_on_halves(models: Sequence[Answers], weights: np.ndarray) -> np.ndarray:
+    """Compute each model's correlation as the mean over the halves of dev and the draws; return (resamples, models).
+
+    Args:
+        weights: of the examples in each resample, (resamples, n).
+    """
+    examples, parts = models[0], halvings(models[0].split)
+    draws = np.stack([_list_draws_of_halvings(one, len(parts)) for one in models], axis=1)
+    num_models, num_draws = draws.shape[1:3]
+    total = np.zeros((len(weights), num_models))
+    for own, halves in zip(draws, parts, strict=True):
+        for rows in halves:
+            answers = own[..., rows].reshape(num_models * num_draws, -1)
+            scores = weighted_scores(examples.task, weights[:, rows], answers, examples.labels[rows])
+            total += scores.reshape(-1, num_models, num_draws).mean(axis=2)
+    return total / (2 * len(parts))
+
+
+def _list_draws_of_halvings(one: Answers, number: int) -> np.ndarray:
+    """Return the draws of each halving of dev, (halvings, draws, n); answers without halves are those of every one."""
+    if isinstance(one, AnswersOfHalves):
+        return one.answers.reshape(number, -1, one.answers.shape[1])
+    return np.broadcast_to(one.answers, (number, *one.answers.shape))
 
 
 def _replace_answers(model: Answers, answers: np.ndarray) -> Answers:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from helpers.places import ROOT
-from helpers.swept_studies import swept_study
+from helpers.swept_studies import LAYERS, swept_study
 
 from analysis.layouts.evidence import gather
 from analysis.layouts.exit_tables import exits_table
@@ -19,6 +21,7 @@ from analysis.statistics.budgets import (
     evaluate_cell,
     evaluate_on_halves,
     read_saving,
+    resample_on_halves,
 )
 from analysis.statistics.exit_settings import HALVINGS, apply_setting, halvings, list_all_settings, list_own_settings
 from analysis.studies.load import load_study
@@ -132,6 +135,34 @@ def test_no_setting_within_a_budget_is_no_score(kept):
     stored = read_cell_predictions(kept["cola"]["pabee", "cola"])
     settings = evaluate_on_halves(stored, list_own_settings(stored))
     assert settings.best_within(1.9) is None and settings.best_within(2.0) is not None  # with patience 1
+
+
+@pytest.mark.slow
+def test_correlation_is_not_that_of_answers_on_two_scales(tmp_path):
+    """One setting halves the answers of the other, so a correlation over both would be lower than that of either."""
+
+    def change(method, labels, outputs):
+        return replace(outputs, logits=outputs.logits * torch.linspace(0.2, 1, LAYERS)[:, None, None])
+
+    cells = gather([load_study(swept_study(tmp_path / "s", ["pabee"], ["stsb"], change=change))]).cells_by_place
+    stored = read_cell_predictions(cells["pabee", "stsb"])
+    rules = [FixedLayer(layer) for layer in (3, 12)]
+    settings = evaluate_on_halves(stored, rules)
+    most_layers = np.tile([3.0, 12.0], (HALVINGS, 1))  # the halves of each pair choose different layers
+    chosen = settings.best_within(most_layers)
+    assert np.mean(chosen.scores) == pytest.approx(settings.scores.mean(), abs=0.002)
+    assert np.mean(chosen.scores) > np.mean([one.score for one in chosen.answers]) + 0.05
+    samples = resample_on_halves({("chosen", "stsb"): chosen.answers, ("last", "stsb"): stored})
+    assert samples["chosen", "stsb"].scores == chosen.scores
+    assert samples["chosen", "stsb"].resampled.mean() == pytest.approx(np.mean(chosen.scores), abs=0.01)
+
+
+@pytest.mark.slow
+def test_rule_of_a_regression_does_not_differ_from_itself(tmp_path):
+    cells = gather([load_study(swept_study(tmp_path / "s", ["pabee"], ["stsb"]))]).cells_by_place
+    stored, cut = read_cell_predictions(cells["pabee", "stsb"]), FixedLayer(4)
+    found = compare_at_equal_layers(evaluate_on_halves(stored, [cut]), [cut], cut)
+    assert found.difference.scores == [0.0] * 5 and not found.difference.resampled.any()
 
 
 @pytest.mark.slow
