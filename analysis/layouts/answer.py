@@ -255,12 +255,12 @@ def caveats(evidence: Evidence) -> list[Caveat]:
 
 
 def _list_untested(evidence: Evidence) -> list[str]:
-    """List the cells that lack a test against the baseline, in rows with such a test on another task."""
+    """List the cells that lack a test against the baseline; return an empty list if no cell has one."""
     tested = {(one.row, one.task) for one in _list_tests(evidence)}
     return [
         f"{label} on {TASKS[cell.task].title}"
         for label, cell in evidence.cells
-        if label in {row for row, _ in tested} and (label, cell.task) not in tested and cell.records
+        if tested and label != evidence.baseline and (label, cell.task) not in tested and cell.records
         if evidence.are_comparable(label, str(evidence.baseline), cell.task)
     ]
 

@@ -122,7 +122,7 @@ def _stored(cell: Cell) -> list[Predictions]:
                 f"{folder}: {cell.name}: seeds {first} and {record.seed} have the same predictions to the last bit; "
                 "their training seems to ignore the seed"
             )
-    if stored and len(stored) < len(read):
+    if len(stored) < len(read) > 1:
         missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
         folder = cell.find_study(cell.tested[0]).folder
         warnings.warn(f"{folder}: {cell.name}: {missing}, so this cell is not tested", stacklevel=2)

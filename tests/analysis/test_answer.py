@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from analysis import report
 from analysis.layouts import answer as layouts_answer
 from analysis.layouts.answer import answer, caveats, headline, summary_table
-from analysis.layouts.evidence import Evidence
+from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.exit_tables import exits_table, explain_difference
 from analysis.layouts.model_notes import full_run_notes
 from analysis.statistics.comparisons import Comparison
@@ -225,6 +225,18 @@ def test_cells_without_a_test_are_named_on_the_first_screen(tmp_path, snapshot):
     assert [one.text for one in caveats(evidence) if one.text.startswith("Not tested")] == snapshot
     lines = lines_of(evidence)
     assert lines["palbert/rte"]["difference"].text == "–" and "(" in lines["palbert/cola"]["difference"].text
+
+
+def test_a_method_without_any_test_is_named_on_the_first_screen(tmp_path):
+    scores = {"albert": 0.7, "palbert": 0.7, "pabee": 0.7}
+    folder = predicted_study(tmp_path / "s", scores, ["rte"], num_examples=60)
+    for record in load_study(folder).records:
+        if record.arm == "pabee/rte":
+            predictions_file(folder, record.key).unlink(missing_ok=True)
+    with pytest.warns(UserWarning, match="pabee/rte: 5 of 5 predictions are missing, so this cell is not tested"):
+        evidence = gather([load_study(folder)])
+        texts = [one.text for one in caveats(evidence)]
+    assert "Not tested against albert, because predictions or seeds are missing: pabee on RTE." in texts
 
 
 # Models that run all layers although they have exits.
