@@ -266,17 +266,20 @@ def _list_untested(evidence: Evidence) -> list[str]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Count the cells without scores, and the cells with other seeds than the protocol asks for.
+    """Count the cells without scores, with other seeds than the protocol asks for, or with unfinished searches.
 
     Every repeated search counts as a separate cell.
     """
-    states = [repeat.state for _, cell in evidence.cells for repeat in find_repeats(cell)]
+    cells = [repeat for _, cell in evidence.cells for repeat in find_repeats(cell)]
+    states = [cell.state for cell in cells]
+    searching = sum(bool(cell.unfinished) for cell in cells if cell.state != "missing")
     number, missing = counted(len(states), "cell"), states.count("missing")
     others = len(states) - missing - states.count("complete")
     parts = [f"{missing} of {number} {'is' if missing == 1 else 'are'} missing"] * (missing > 0)
     parts += [f"{others} of {number} {'does' if others == 1 else 'do'} not have the seeds of the protocol"] * (
         others > 0
     )
+    parts += [f"{searching} of {number} {'has' if searching == 1 else 'have'} an unfinished search"] * (searching > 0)
     return f"{', '.join(parts)}." if parts else f"{NOTHING_MISSING}: all {number} have the seeds of the protocol."
 
 

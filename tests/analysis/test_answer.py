@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from analysis import report
 from analysis.layouts import answer as layouts_answer
-from analysis.layouts.answer import answer, caveats, headline, summary_table
+from analysis.layouts.answer import answer, caveats, completeness, headline, summary_table
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.exit_tables import exits_table, explain_difference
 from analysis.layouts.model_notes import full_run_notes
@@ -237,6 +237,12 @@ def test_a_method_without_any_test_is_named_on_the_first_screen(tmp_path):
         evidence = gather([load_study(folder)])
         texts = [one.text for one in caveats(evidence)]
     assert "Not tested against albert, because predictions or seeds are missing: pabee on RTE." in texts
+
+
+def test_an_unfinished_search_is_missing(tmp_path):
+    records = [row for method in ("albert", "palbert") for row in arm(method, "rte", [0.7] * 5)]
+    evidence = evidence_of(write_study(tmp_path, records, samples=8))
+    assert completeness(evidence) == "2 of 2 cells have an unfinished search."
 
 
 # Models that run all layers although they have exits.
