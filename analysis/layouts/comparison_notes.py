@@ -82,12 +82,21 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def power_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Describe the difference that would have been found, on the tasks on which a comparison found none."""
+    """Describe the difference that would have been found, on the tasks on which a comparison found none.
+
+    Name the comparisons for which it is unknown, unless it is unknown for all.
+    """
     missed: dict[str, float] = {}
+    unknown: list[str] = []
     for one in comparisons:
-        if one.family == "baseline" and one.missed_difference is not None:
+        if one.family != "baseline" or one.holds:
+            continue
+        if one.missed_difference is None:
+            unknown.append(f"{one.row} on {TASKS[one.task].title}")
+        else:
             missed[one.task] = max(missed.get(one.task, 0.0), one.missed_difference)
-    return [described] if (described := describe_detectable(missed)) else []
+    except_for = f" (unknown for {joined(unknown)})" * bool(unknown)
+    return [f"{described}{except_for}"] if (described := describe_detectable(missed)) else []
 
 
 def describe_detectable(differences: Mapping[str, float]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import helpers.swept_studies
 import numpy as np
 import pytest
+from helpers import swept_studies
 from helpers.swept_studies import swept_study
 from helpers.timed_studies import timed_study
 
@@ -57,6 +58,13 @@ def test_blind_exits_have_no_gain_and_greatest_probability_is_better(claims):
         claim = find(claims, "rule", row)
         assert claim.verdict == "above 0" and claim.layers[0] <= claim.layers[1] + 0.05
         assert claim.setting.startswith("max probability 0.")
+
+
+def test_two_seeds_do_not_say_what_would_have_been_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(swept_studies, "SEEDS", swept_studies.SEEDS[:2])
+    claims = claims_of(swept_study(tmp_path / "s", METHODS[1:], ["rte"], examples=60))
+    assert "not shown" in {claim.verdict for claim in claims}
+    assert not any(claim.verdict.startswith("not shown (") for claim in claims)
 
 
 def test_pairs_are_compared_as_selected_and_within_layers(folder, claims):
