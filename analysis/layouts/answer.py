@@ -185,12 +185,13 @@ def headline(evidence: Evidence) -> str:
     baseline, rows = evidence.baseline, [row.label for row in evidence.rows]
     if len(rows) == 1:
         return f"The only method is {rows[0]}, so there is nothing to compare it with."
+    others = comparison_notes.refer_to_other_pairs(evidence.comparisons)
     if baseline is None:
-        return f"No method is tested: {comparison_notes.why_no_baseline(evidence.rows)}."
+        return f"No method is tested against a baseline: {comparison_notes.why_no_baseline(evidence.rows)}.{others}"
     tests = _list_tests(evidence)
     if not tests:
         needed = "two comparable rows that have predictions of at least two seeds each"
-        return f"No method is tested against {baseline}: a test needs {needed}."
+        return f"No method is tested against {baseline}: a test needs {needed}.{others}"
     parts = []
     for word, arrow in (("Better", "↑"), ("Worse", "↓")):
         marked = [

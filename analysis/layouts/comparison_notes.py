@@ -36,10 +36,12 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
     """Explain the marks of a table, or why no difference is tested."""
     baseline = find_baseline_row(rows)
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
+    others = refer_to_other_pairs(comparisons)
     if baseline is None:
-        return f"No difference is tested: {why_no_baseline(rows)}."
+        return f"No difference from a baseline is tested: {why_no_baseline(rows)}.{others}"
     if not family:
-        return f"No difference is tested, because no comparable row has predictions of the same examples as {baseline}."
+        why = f"no comparable row has predictions of the same examples as {baseline}"
+        return f"No difference from {baseline} is tested, because {why}.{others}"
     tested = (
         f"↑ and ↓: the mean score is above or below that of {baseline} at the 5 % level (Welch-Satterthwaite t-test "
         "over seeds, with bootstrapped variance over examples; Holm's correction covers the "
@@ -52,6 +54,11 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
         f"{tested} A mark compares the configurations that the searches chose, not the methods: two equal methods, "
         "each searched once, get a mark in up to 60 % of comparisons. --compare methods tests the methods."
     )
+
+
+def refer_to_other_pairs(comparisons: Sequence[Comparison]) -> str:
+    """Say where the tests without the baseline are, as a further sentence; empty if there are none."""
+    return " The table comparisons has the tests of other pairs." * any(one.family == "others" for one in comparisons)
 
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:

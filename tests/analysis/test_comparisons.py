@@ -94,7 +94,8 @@ def test_no_baseline_in_plan_means_no_marks(tmp_path):
     study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"], baseline=None)
     write_tables([study], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert says(text, "No difference is tested: ", "different baselines or none; ", "--baseline.")
+    assert says(text, "No difference from a baseline is tested: ", "different baselines or none; ", "--baseline.")
+    assert "The table comparisons has the tests of other pairs." in text
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -116,7 +117,7 @@ def test_two_baselines_in_plans_mean_no_marks(tmp_path):
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")
     write_tables([one, two], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert says(text, "No difference is tested: ", "different baselines or none; ", "--baseline.")
+    assert says(text, "No difference from a baseline is tested: ", "different baselines or none; ", "--baseline.")
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -156,7 +157,7 @@ def test_the_difference_is_that_of_the_mean_scores(rows, comparisons):
 def test_without_predictions_nothing_is_marked_and_the_caption_says_why(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", [0.9] * 5) + arm("albert", "rte", [0.5] * 5))], tmp_path)
     text = (tmp_path / "dev.md").read_text()
-    assert says(text, "No difference is tested, ", "no comparable row ", "the same examples as albert.")
+    assert says(text, "No difference from albert is tested, ", "no comparable row ", "the same examples as albert.")
     assert "↑ |" not in text
 
 
