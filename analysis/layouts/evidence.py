@@ -396,7 +396,7 @@ class Evidence:
         """
         return [
             *protocol_notes.repeated_text_notes(cell for _, cell in self.cells),
-            *search_notes.first_search_notes(cell for _, cell in self.cells),
+            *search_notes.first_search_notes((cell for _, cell in self.cells), are_tabulated=bool(self.repeats)),
             *comparison_notes.untestable_pair_notes(self.rows),
             *comparison_notes.look_notes(self.rows),
             *model_notes.collapsed_notes(self.samples),

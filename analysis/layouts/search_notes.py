@@ -46,11 +46,16 @@ def dropped_notes(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def first_search_notes(cells: Iterable[Cell]) -> list[str]:
-    """If searches were repeated, note that the scores are from the first search."""
+def first_search_notes(cells: Iterable[Cell], *, are_tabulated: bool) -> list[str]:
+    """If searches were repeated, note which numbers are from the first search, and where those of all searches are.
+
+    Args:
+        are_tabulated: whether there is a table `search_repeats`.
+    """
     counts = " or ".join(map(str, sorted({len(find_repeats(cell)) for cell in cells} - {1})))
-    first = f"each number is from the first of {counts} searches; table search_repeats has the numbers of all searches"
-    return [first] * bool(counts)
+    first = f'numbers are from the first of {counts} searches, unless a caption says "over all searches"'
+    where = "; table search_repeats has the numbers of all searches" * are_tabulated
+    return [f"{first}{where}"] * bool(counts)
 
 
 def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
