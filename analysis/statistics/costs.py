@@ -61,7 +61,7 @@ class LedgerEntry:
     row: str
     spent: list[Spent]  # per arm and phase
     pretrained: list[PretrainingCost]  # one per arm and study whose backbone was pretrained here
-    unfinished: frozenset[str] = frozenset()  # tasks without a number yet
+    unfinished: frozenset[str] = frozenset()  # tasks on which a search or a final run has not ended
 
     @property
     def trials(self) -> dict[str, int]:
@@ -106,7 +106,7 @@ def row_ledger(rows: list[Row]) -> list[LedgerEntry]:
         searched = [repeat for cell in row.cells.values() for repeat in find_repeats(cell)]
         costs = [pretraining_cost(study) for cell in searched for study in cell.studies]
         spent = compute_ledger(record for cell in searched for record in cell.paid)
-        unfinished = frozenset(task for task, cell in row.cells.items() if cell.state == "missing")
+        unfinished = frozenset(cell.task for cell in searched if not cell.is_finished)
         entries.append(LedgerEntry(row.label, spent, [cost for cost in costs if cost is not None], unfinished))
     return entries
 

@@ -104,13 +104,16 @@ class Cell:
 
     @property
     def paid(self) -> list[Record]:
-        """All records of the arm, including those of failed trials that later ran again."""
-        return [
-            record
-            for study in self.studies
-            for record in (*study.records_by_arm.get(self.name, []), *study.retried)
-            if record.arm == self.name
-        ]
+        """All records of the arm, including those of failed trials that later ran again.
+
+        A record that several studies have, because one is a copy of another, counts once.
+        """
+        paid: list[Record] = []
+        for study in self.studies:
+            earlier = {(record.key, record.host, record.started) for record in paid}
+            own = (*study.records_by_arm.get(self.name, []), *(one for one in study.retried if one.arm == self.name))
+            paid += [record for record in own if (record.key, record.host, record.started) not in earlier]
+        return paid
 
     def find_study(self, record: Record) -> Study:
         """Find the study that has this record. Another study's record of the same trial may have failed."""
@@ -139,6 +142,12 @@ class Cell:
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
         searching = " and ".join(reason for reason in reasons if reason.endswith("search trials ended"))
         return f"{searching}; the number is of the best configuration so far" if searching else ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the search and the final runs of all seeds have ended, even if some failed or were dropped."""
+        num_ended = len(self.tested) + len(self.failed)
+        return self.state != "missing" and not self.unfinished and num_ended >= len(self.seeds_wanted)
 
     @property
     def shortfall(self) -> str:

@@ -4,6 +4,8 @@ import pytest
 from helpers.made_studies import arm, record, rows_in, write_study
 
 from analysis.statistics.costs import Compute, choose_unit, row_ledger, warn_of_unlike_compute
+from analysis.studies.cells import make_rows
+from analysis.studies.load import load_studies
 from analysis.tables import write_tables
 
 PALBERT = arm("palbert", "rte", [0.7] * 5)
@@ -31,6 +33,14 @@ def test_ledger_counts_a_failed_trial_that_ran_again(tmp_path):
     assert entry.trials == {"completed": 6, "failed": 1}
 
 
+def test_ledger_counts_the_trials_of_a_copied_study_once(tmp_path):
+    one = write_study(tmp_path / "one", PALBERT)
+    later = record("palbert", "rte", 0.6, seed=9, phase="search", started="2026-01-02T00:00:00.000000+00:00")
+    two = write_study(tmp_path / "two", [*PALBERT, later])
+    (entry,) = row_ledger(make_rows(load_studies([one, two])))
+    assert (entry.search.gpu_seconds, entry.confirm.gpu_seconds) == (240.0, 600.0)
+
+
 def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
     (entry,) = row_ledger(rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0))))
     assert (entry.total.gpu_seconds, entry.total.cpu_seconds) == (0.0, 720.0)
@@ -48,6 +58,16 @@ def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, sec
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
     words = "differs by more than 20 %: palbert used 12 min of GPU, but albert used 9 min of GPU"
     assert any(words in warning for warning in warnings_of(tmp_path, records)) == warned
+
+
+def test_rows_with_fewer_seeds_or_an_unfinished_search_are_not_compared(tmp_path):
+    begun = PALBERT + arm("albert", "rte", [0.7] * 3)
+    assert warnings_of(tmp_path / "seeds", begun) == []
+    failed = [record("albert", "rte", None, seed=seed, trial=seed - 42) for seed in (45, 46)]
+    cheap = arm("albert", "rte", [0.7] * 3, gpu_seconds=60.0)
+    assert len(warnings_of(tmp_path / "failed", [*PALBERT, *cheap, *failed])) == 1
+    searching = write_study(tmp_path / "search", PALBERT + arm("albert", "rte", [0.7] * 5, gpu_seconds=60.0), samples=8)
+    assert warn_of_unlike_compute(row_ledger(rows_in(searching))) == []
 
 
 def test_wall_time_is_told_to_include_other_load(tmp_path):
