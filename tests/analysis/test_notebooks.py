@@ -113,6 +113,8 @@ def test_which_method_shows_differences_by_seed_and_by_example(run_notebook, tmp
     above = sum(difference > 0 for difference in apart)
     assert rows_below(notebook, "seeds_above =")[-2] == ["rte", f"{above} of 5"]
     assert rows_below(notebook, "sure =")[-1][:3] == ["rte", "palbert", f"{sum(apart) / 5:.1f}"]
+    tested = rows_below(notebook, "tested =")
+    assert tested[1][1:5] == ["rte", "palbert", "albert", f"{sum(apart) / 5:.1f}"] and len(tested) == 3
 
 
 def test_search_shows_what_was_gained_and_what_it_cost(run_notebook, tmp_path):
