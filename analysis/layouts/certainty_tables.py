@@ -333,9 +333,9 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
         lines=lines,
         blocks=placed.blocks,
         caption=(
-            "Scores on the test sets are in points (100 x score). The test labels were read after the last trial. The "
-            "first column of each task has the test score of the model with the best dev score, as in papers. The "
-            "second column has the median and the range over all confirm seeds."
+            "Scores on the test sets are in points (100 x score). The test labels were read after the last trial "
+            "of their study. The first column of each task has the test score of the model with the best dev score, as "
+            "in papers. The second column has the median and the range over all confirm seeds."
         ),
         notes=[
             *(

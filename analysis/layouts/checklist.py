@@ -287,6 +287,8 @@ def data_table(evidence: Evidence) -> Table:
         if cell.task not in cells or not cells[cell.task].records:
             cells[cell.task] = cell
     generated = " The data here are generated; official numbers and licences are those of GLUE." * evidence.on_mini
+    is_test_read = any(study.facts.scored_on_test for study in evidence.studies)
+    unread = " The test split is not read." * (not is_test_read)
     return make_table(
         evidence,
         "data",
@@ -296,7 +298,7 @@ def data_table(evidence: Evidence) -> Table:
         first_column="task",
         caption="Train and dev are the numbers of examples for training and scoring. Dev in train are the dev rows "
         "whose texts occur in train, apart from case and white space; contradictory are the rows of train + dev whose "
-        "texts occur in train with another label. The test split is not read."
-        f"{generated}",
+        "texts occur in train with another label."
+        f"{unread}{generated}",
         unit="",
     )

@@ -49,6 +49,7 @@ def times_table(evidence: Evidence) -> Table | None:
     if not blocks:
         return None
     first, *others = blocks
+    has_seeds = any(_has_seeds(evidence, made) for made in evidence.measurements)
     table = make_table(
         evidence,
         "times",
@@ -59,9 +60,10 @@ def times_table(evidence: Evidence) -> Table | None:
         lines=first.lines,
         caption=(
             "All models answered the same dev texts in turn. Each text's time is the median over the rounds, per text "
-            f"of its batch; mean, median and {SLOW_TEXTS}th percentile are over texts and seeds. "
+            f"of its batch; mean, median and {SLOW_TEXTS}th percentile are over texts{' and seeds' * has_seeds}. "
             f'"Ratio" is the mean divided by that of {_name_references(evidence)}, or of the second arm that the line '
-            "names. It is paired: same texts, same rounds. Intervals are 95 % intervals over seeds, texts and rounds. "
+            "names. It is paired: same texts, same rounds. Intervals are 95 % intervals over "
+            f"{'seeds, ' * has_seeds}texts and rounds. "
             f"{BATCHES * any(made.batch_sizes[-1] > 1 for made in evidence.measurements)}"
             '"Encoder", "heads" and "decision" are the parts of the time of one layer if no text leaves early.'
         ),
@@ -69,6 +71,12 @@ def times_table(evidence: Evidence) -> Table | None:
         notes=_list_head_notes(evidence),
     )
     return replace(table, heading=first.title, blocks=others)
+
+
+def _has_seeds(evidence: Evidence, made: Measurement) -> bool:
+    """Whether several models of an arm were timed."""
+    read = (made.read(cell, size) for cell in evidence.cells_by_place.values() for size in made.batch_sizes)
+    return any(times is not None and len(times.seeds) > 1 for times in read)
 
 
 def _describe(evidence: Evidence, made: Measurement) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from helpers.made_studies import arm, config_of, record, write_study
+from helpers.made_studies import arm, config_of, evidence_of, record, write_study
 
+from analysis.layouts.checklist import data_table
 from analysis.layouts.evidence import PAPER_TASKS
 from analysis.layouts.paper_tables import ABLATION, ELECTRA, PABEE, PaperLayout
 from analysis.layouts.published_numbers import read_published_rows
@@ -183,6 +184,13 @@ def test_swapped_columns_of_test_scores_have_a_note(tmp_path):
     made = table(study, "scores_on_test")
     assert apart(made, "PALBERT")
     assert any("almost certainly swapped" in note for note in made.notes)
+    assert "read after the last trial of their study. " in made.caption
+
+
+def test_test_split_is_not_called_unread_after_a_score_on_it(tmp_path):
+    study = write_study(tmp_path, arm("albert", "rte", [0.7] * 5))
+    assert "The test split is not read." in data_table(evidence_of(study)).caption
+    assert "not read" not in data_table(evidence_of(scored_on_test(study, "rte"))).caption
 
 
 def test_paper_test_scores_include_models_off_the_hub(tmp_path):

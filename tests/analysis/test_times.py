@@ -130,6 +130,15 @@ def test_seeds_that_were_not_timed_are_named(tmp_path):
     assert "without seeds" not in times_table(whole).heading and "5 seeds" in times_table(whole).title
 
 
+def test_times_of_one_model_per_arm_are_over_no_seeds(tmp_path):
+    of_one, of_five = (
+        times_table(evidence_of(study_of(tmp_path / str(seeds), "albert", "palbert", seeds=seeds))).caption
+        for seeds in (1, 5)
+    )
+    assert "are over texts and seeds. " in of_five and "intervals over seeds, texts and rounds. " in of_five
+    assert "are over texts. " in of_one and "intervals over texts and rounds. " in of_one
+
+
 def test_precision_of_timed_models_is_named_if_it_is_not_float32(tmp_path):
     records = [
         replace(row, config=row.config | {"precision": "bfloat16"})
