@@ -260,13 +260,13 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """Tabulate the final runs of each row, including failed runs."""
+    """Tabulate the final runs of each row, including failed and dropped runs."""
     tables = []
     for row in evidence.rows:
         runs = [
             (f"{TASKS[cell.task].title}, seed {record.seed}", _run(cell, record))
             for cell in row.cells.values()
-            for record in (*cell.records, *cell.failed)
+            for record in (*cell.tested, *cell.failed)
         ]
         if runs:
             tables.append(text_table(f"runs-{row.label}", title=row.label, first_column="run", lines=runs))
@@ -277,13 +277,19 @@ def _run(cell: Cell, record: Record) -> dict[str, str]:
     folder = cell.find_study(record).folder
     predictions = predictions_file(folder, record.key)
     return {
-        "score": f"failed: {record.error}" if record.score is None else POINTS.text(record.score),
+        "score": _describe_score(record),
         "layers": f"{HUNDREDTHS.text(record.mean_layers)} of {record.num_layers}" if record.mean_layers else GAP,
         "epoch": str(record.epoch or GAP),
         "key": record.key,
         "predictions": str(predictions.relative_to(folder)) if predictions.exists() else "",
         "model": record.model or "",
     }
+
+
+def _describe_score(record: Record) -> str:
+    score = "" if record.score is None else POINTS.text(record.score)
+    reason = f"{record.status}: {record.error}" if record.status in ("failed", "dropped") else ""
+    return "; ".join(filter(None, (score, reason)))
 
 
 def _about(study: Study) -> str:

@@ -175,11 +175,8 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
         places = range(len(task_cells))[::-1]  # the first row is on top
         for place, (label, cell) in zip(places, task_cells, strict=True):
             style, scores = styles[label], [100 * score for score in cell.scores]
-            heights = place + np.linspace(-0.2, 0.2, len(scores))
             axes.vlines(100 * cell.median, place - 0.38, place + 0.38, color=style.colour, lw=1.4, zorder=1)
-            axes.plot(scores, heights, ms=5, **style.mark)
-            points = zip(scores, heights, cell.seeds, strict=True)
-            tips += [Tip(axes, x, y, f"{label}, seed {seed}: {x:.1f}") for x, y, seed in points]
+            tips += _draw_runs(axes, style, label, cell, place)
             texts.append(f"{label} {100 * cell.median:.1f} ({min(scores):.1f} to {max(scores):.1f})")
         axes.set_yticks(places, [label for label, _ in task_cells])
         axes.set_ylim(-0.6, len(task_cells) - 0.4)
@@ -190,7 +187,26 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
     caption = (
         "Marks show the confirm score of every seed, and vertical bars show the median. Each panel has its own scale."
     )
+    if any(record.status == "dropped" for _, cell in cells for record in cell.tested):
+        caption += " Hollow marks are of dropped runs, which count for means but not for medians."
     return lay_out("seeds", "Scores of every seed", caption, trends, figure, tips)
+
+
+def _draw_runs(axes: Axes, style: Style, label: str, cell: Cell, place: int) -> list[Tip]:
+    """Draw the score of every final run around the height `place`, hollow if it was dropped; return the tooltips."""
+    heights = place + np.linspace(-0.2, 0.2, len(cell.tested))
+    tips: list[Tip] = []
+    for status, look in (("completed", {}), ("dropped", {"mfc": "white", "mec": style.colour})):
+        points = [
+            (100 * record.score, height, record.seed)
+            for record, height in zip(cell.tested, heights, strict=True)
+            if record.status == status and record.score is not None
+        ]
+        if points:
+            axes.plot([x for x, _, _ in points], [y for _, y, _ in points], ms=5, **(style.mark | look))
+        ending = ", dropped" * (status == "dropped")
+        tips += [Tip(axes, x, y, f"{label}, seed {seed}: {x:.1f}{ending}") for x, y, seed in points]
+    return tips
 
 
 # The cost in layers and the score of every exit setting.

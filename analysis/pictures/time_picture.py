@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import matplotlib
@@ -34,14 +34,18 @@ def compute_timed_curve(costs: LayerCosts, stored: Sequence[Predictions], *, sca
     Args:
         scale: time of the texts that the curve is about, relative to those at which single layers were timed.
     """
-    rules = [(place, rule) for place, rule in enumerate(stored[0].sweep_rules) if rule is not None]
+    rules = [rule for rule in stored[0].sweep_rules if rule is not None]
+    settings = [apply_setting(rule, stored) for rule in rules]
     times = [
-        scale * np.mean([costs.compute(rule, layers) for layers in apply_setting(rule, stored).exit_layers])
-        for _, rule in rules
+        scale * np.mean([costs.compute(rule, layers) for layers in setting.exit_layers])
+        for rule, setting in zip(rules, settings, strict=True)
     ]
-    scores = [[100 * one.sweep_score[place] for one in stored] for place, _ in rules]
+    scores = [
+        [100 * one.score_answers(answers) for one, (answers,) in zip(stored, setting.answers, strict=True)]
+        for setting in settings
+    ]
     order = np.argsort(times, kind="stable")
-    names = tuple(describe_rule(rules[place][1]) for place in order)
+    names = tuple(describe_rule(rules[place]) for place in order)
     return TimedCurve(names, np.array(times)[order], np.array(scores)[order])
 
 
@@ -100,7 +104,16 @@ def time_picture(evidence: Evidence) -> Picture | None:
             "the texts and scaled to all of them; at the settings that were also timed directly on this part, they are "
             f"off by up to {100 * max(errors):.0f} %."
         )
-    return lay_out("score-against-time", "Score against time per text", caption, trends, figure, tips, legend)
+    title, note = "Score against time per text", _name_untimed(evidence, timed)
+    return lay_out("score-against-time", title, caption, trends, figure, tips, legend, note=note)
+
+
+def _name_untimed(evidence: Evidence, timed: Collection[Place]) -> str:
+    """Name the cells with scores whose models were not timed with single texts; empty if there are none."""
+    untimed = [
+        "/".join(place) for place, cell in evidence.cells_by_place.items() if cell.records and place not in timed
+    ]
+    return f"These are left out, because their models were not timed: {', '.join(untimed)}." if untimed else ""
 
 
 def _draw_curves(

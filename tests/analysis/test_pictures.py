@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, evidence_of, predicted_study, record, write_study
+from helpers.made_studies import arm, evidence_of, predicted_study, record, store_predictions, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from helpers.timed_studies import timed_study
+from msgspec.structs import replace as structs_replace
 
 from analysis.layouts.evidence import gather
 from analysis.pictures.picture import COLOURS, DARK, RULE_COLOURS, choose_styles, inline_svg, render_image
@@ -25,10 +26,11 @@ from analysis.pictures.study_pictures import (
     seeds_picture,
 )
 from analysis.pictures.time_picture import time_picture
-from analysis.report import write_report
+from analysis.report import run_tables, write_report
 from analysis.statistics.times import find_scale
 from analysis.studies.cells import Row
 from analysis.studies.load import load_study
+from study.facts.study_folder import predictions_file
 from trainables.data.tasks import GLUE_TASKS
 
 pytestmark = pytest.mark.slow
@@ -167,6 +169,19 @@ def test_seeds_picture_shows_every_confirm_score(evidence, study):
     assert shown == pytest.approx(sorted(scores))
 
 
+def test_dropped_runs_are_hollow_and_in_the_table_of_runs(tmp_path):
+    records = arm("palbert", "rte", [0.6, 0.7, 0.8])
+    records[1] = structs_replace(records[1], status="dropped")
+    evidence = evidence_of(write_study(tmp_path / "s", records, seeds=3))
+    picture = seeds_picture(evidence)
+    marks = [line for line in panel(picture, "RTE").get_lines() if line.get_linestyle() == "None"]
+    assert [line.get_xdata().tolist() for line in marks] == [pytest.approx([70, 80]), pytest.approx([60])]
+    assert marks[1].get_markerfacecolor() == "white" and "Hollow marks" in picture.caption
+    (table,) = run_tables(evidence)
+    first, *others = [line.entries["score"].text for line in table.lines]
+    assert first.startswith("60.0; dropped: ") and others == ["70.0", "80.0"]
+
+
 def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles):
     axes = panel(search_picture(evidence), "RTE")
     for row in evidence.rows:
@@ -232,6 +247,28 @@ def test_score_against_time_has_the_tasks_of_all_studies(tmp_path):
     studies = [load_study(timed_study(folder, lambda record, size: 10.0)) for folder in folders]
     picture = time_picture(gather(studies))
     assert [len(panel(picture, title).get_lines()) for title in ("RTE", "MRPC")] == [1, 1]
+
+
+def test_score_against_time_names_methods_that_were_not_timed(tmp_path):
+    timed, untimed = (
+        predicted_study(tmp_path / method, {method: 0.6}, ["rte"], num_examples=60) for method in ("albert", "palbert")
+    )
+    studies = [load_study(timed_study(timed, lambda record, size: 10.0)), load_study(untimed)]
+    note = "These are left out, because their models were not timed: palbert/rte."
+    assert time_picture(gather(studies)).note == note
+
+
+def test_score_against_time_computes_settings_that_a_seed_did_not_sweep(tmp_path):
+    folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
+    timed_study(folder, lambda record, size: 10.0)
+    whole = time_picture(evidence_in(folder)).alt
+    last = [record for record in load_study(folder).records if record.phase == "confirm"][-1]
+    with np.load(predictions_file(folder, last.key)) as file:
+        arrays = dict(file)
+    sweep = {name: array[3:] for name, array in arrays.items() if name.startswith("sweep_")}
+    store_predictions(folder, last.key, arrays | sweep)
+    curve, *_ = panel(time_picture(evidence_in(folder)), "RTE").get_lines()
+    assert len(curve.get_xdata()) == len(arrays["sweep_rule"]) and time_picture(evidence_in(folder)).alt == whole
 
 
 def test_no_differences_without_a_baseline_or_a_test(tmp_path, evidence):
