@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Set
 from copy import deepcopy
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
     Raises:
         ValueError: if the folder or hub repository has no tokenizer.
-        Unusable: if the tokenizer cannot be loaded.
+        Unusable: if the tokenizer cannot be loaded, or does not mark the texts of a pair.
     """
     if name in MINI_BACKBONES:
         return word_tokenizer(texts())
@@ -104,7 +105,21 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
             raise ValueError(
                 f"{type(tokenizer).__name__} is written in Python; allowed: a tokenizer of the library tokenizers"
             )
+        _check_pair(tokenizer)
     return tokenizer
+
+
+def _check_pair(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ValueError if a pair of texts does not begin with the cls token, or has nothing between its texts."""
+    [pair] = tokenizer("a", "b").encodings or ()
+    cls = tokenizer.cls_token
+    if (cls is None or pair.tokens[:1] == [cls]) and (0, 1) not in pairwise(pair.sequence_ids):
+        return
+    allowed = f"{'' if cls is None else f'{cls} before the first text and '}a separator between the texts"
+    raise ValueError(
+        f"the pair of texts 'a', 'b' becomes {' '.join(pair.tokens)!r}; allowed: {allowed} (post_processor in "
+        "tokenizer.json)"
+    )
 
 
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:

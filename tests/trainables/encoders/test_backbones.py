@@ -12,7 +12,10 @@ from helpers.families import bert_vocabulary, write_albert_pieces
 from helpers.messages import one_line, says
 from huggingface_hub.errors import EntryNotFoundError
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers.models import WordLevel, WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel
 
 from trainables.encoders.backbone_names import MINI_BACKBONES, is_untrained, whole_name
@@ -413,6 +416,38 @@ def test_files_that_are_not_of_the_tokenizer_class_are_named(tmp_path, snapshot)
     with pytest.raises(Unusable) as raised:
         load_tokenizer(str(tmp_path), texts=list)
     assert one_line(raised.value, tmp_path) == snapshot
+
+
+def write_tokenizer_json(folder, *, pair="[CLS] $A [SEP] $B [SEP]", lowercase=True, **configuration):
+    """BERT's words in a tokenizer.json, with `configuration` in tokenizer_config.json."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "Man"]
+    tokenizer = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = TemplateProcessing(single="$A", pair=pair, special_tokens=special)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if configuration:
+        (folder / "tokenizer_config.json").write_text(json.dumps(configuration))
+
+
+OWN_RULES = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+
+
+@pytest.mark.parametrize("pair", ["$A $B", "[CLS] $A $B [SEP]", "$A [SEP] $B [SEP]"])
+def test_a_tokenizer_that_does_not_mark_pairs_is_refused(pair, tmp_path, snapshot):
+    write_tokenizer_json(tmp_path, pair=pair, **OWN_RULES, cls_token="[CLS]", sep_token="[SEP]")
+    with pytest.raises(Unusable) as raised:
+        load_tokenizer(str(tmp_path), texts=list)
+    assert one_line(raised.value, tmp_path) == snapshot
+
+
+def test_without_a_cls_token_a_pair_needs_only_a_separator(tmp_path):
+    write_tokenizer_json(tmp_path, pair="$A [SEP] $B", **OWN_RULES, sep_token="[SEP]")
+    assert load_tokenizer(str(tmp_path), texts=list)("man", "a").input_ids == [6, 3, 5]
+    write_tokenizer_json(tmp_path, pair="$A $B", **OWN_RULES, sep_token="[SEP]")
+    with pytest.raises(Unusable, match=r"allowed: a separator between the texts"):
+        load_tokenizer(str(tmp_path), texts=list)
 
 
 @pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.json"])
