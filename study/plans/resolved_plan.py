@@ -123,6 +123,11 @@ class Arm(Typed, frozen=True, kw_only=True):
         """List the choices or both ends of a tuned field, or the value of a fixed field."""
         return list_extremes(self.space[name]) if name in self.space else [{**list_defaults(), **self.fixed}[name]]
 
+    @property
+    def uses_pooler(self) -> bool:
+        """True if some heads may read the backbone's pooler. ELECTRA-small's head `first_token` does not."""
+        return "pooler" in self.list_values("pooling") and self.read_field("head") != "first_token"
+
     def find_most(self, name: str) -> int:
         """Return the highest value of an integer field."""
         return max(value for value in self.list_values(name) if isinstance(value, int))
@@ -213,7 +218,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     def _list_backbones(self, holds: Callable[[Arm], bool]) -> list[str]:
         """List the backbones of the arms that use the backbone's pooler, if `holds` is true."""
-        users = [arm for arm in self.arms if "pooler" in arm.list_values("pooling")]
+        users = [arm for arm in self.arms if arm.uses_pooler]
         return list(dict.fromkeys(arm.backbone for arm in users if holds(arm)))
 
     @property

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.configurations import SIZES
 from helpers.corpora import pretrained_folder, without_pooler
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.messages import says
@@ -13,6 +14,7 @@ from helpers.own_methods import edit, write_methods
 from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
+from transformers import AutoConfig, AutoModel
 
 from analysis.layouts.protocol_notes import describe_pooling
 from analysis.studies.load import load_study
@@ -22,6 +24,7 @@ from study.facts.study_facts import read_facts
 from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.encoders.mini_backbones import word_tokenizer
 from trainables.files import method_files
 from trainables.runs.trained_model import load_trained
 
@@ -127,6 +130,26 @@ def test_a_missing_pooler_is_not_named_if_no_head_reads_it(capsys, tmp_path):
     folder = without_pooler(pretrained_folder(tmp_path / "ours"))
     assert says(dry_run(capsys, "--backbone", str(folder)), f"{folder} has no pooler, ", f"a random one{REMEDY}")
     assert "no pooler" not in dry_run(capsys, "--backbone", str(folder), *MEAN)
+
+
+@pytest.mark.parametrize("family", ["electra", "roberta"])
+def test_families_that_publish_no_pooler_are_named(family, capsys, tmp_path):
+    folder = saved(tmp_path, family)
+    assert says(dry_run(capsys, "--backbone", folder), f"{folder} has no pooler, ", f"a random one{REMEDY}")
+    assert "no pooler" not in dry_run(capsys, "--backbone", folder, *MEAN)
+
+
+def test_electra_s_own_head_needs_no_pooler(capsys, tmp_path):
+    asked = ("--method", "electra-small", "--backbone", saved(tmp_path, "electra"))
+    assert "pooler" not in dry_run(capsys, *asked)
+    assert says(dry_run(capsys, *asked, "--set", "head=pooled"), " has no pooler, ")
+
+
+def saved(folder: Path, family: str) -> str:
+    config = AutoConfig.for_model(family, **(SIZES | {"max_position_embeddings": 140}))
+    AutoModel.from_config(config).save_pretrained(folder)
+    word_tokenizer(["ships wait ."]).backend_tokenizer.save(str(folder / "tokenizer.json"))
+    return str(folder)
 
 
 def test_the_caption_names_a_pooler_that_was_not_trained(tmp_path):

@@ -84,7 +84,8 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
 NYSTROM_FAMILIES = ("albert", "bert", "electra")
 ROBERTAS = ("roberta", "xlm-roberta")  # families that count positions from pad_token_id
 _PADS = {"roberta": 1, "xlm-roberta": 1, "mpnet": 1, "modernbert": 50283}  # defaults of pad_token_id, otherwise 0
-NEW_POOLERS = ("deberta-v2", "distilbert", "modernbert", "mpnet", "xlm-roberta")  # families without a trained pooler
+# Families without a trained pooler.
+NEW_POOLERS = ("deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
 # Activations of transformers that have no weights.
 ACTIVATIONS = (
     *("gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh"),
