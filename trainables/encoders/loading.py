@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from copy import deepcopy
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import cached_file
 
 from trainables.configuration import EncoderConfig, TrainingConfig
 from trainables.configuration.error_text import take_first_line
@@ -111,7 +113,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
 def _check_pair(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise ValueError if a pair of texts does not begin with the cls token, or has nothing between its texts."""
-    [pair] = tokenizer("a", "b").encodings or ()
+    [pair] = tokenizer("a", "b").encodings or []
     cls = tokenizer.cls_token
     if (cls is None or pair.tokens[:1] == [cls]) and (0, 1) not in pairwise(pair.sequence_ids):
         return
@@ -122,16 +124,42 @@ def _check_pair(tokenizer: PreTrainedTokenizerBase) -> None:
     )
 
 
+_CONFIGURATION = "tokenizer_config.json"
+
+
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
     """Load a tokenizer. If it has no configuration, choose its class by the name of the vocabulary file."""
-    if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
-        return AutoTokenizer.from_pretrained(place, revision=revision)
+    if files & {"tokenizer.json", _CONFIGURATION} or not files & {"vocab.txt", "spiece.model"}:
+        return AutoTokenizer.from_pretrained(place, revision=revision, **_read_case(files, place, revision))
     if "spiece.model" in files:
         return AlbertTokenizer.from_pretrained(place, revision=revision)
     uncased = BertTokenizer.from_pretrained(place, revision=revision)
     if any("A" <= word[:1] <= "Z" for word in uncased.get_vocab()):
         return BertTokenizer.from_pretrained(place, revision=revision, do_lower_case=False)
     return uncased
+
+
+def _read_case(files: Set[str], place: str, revision: str) -> dict[str, bool]:
+    """Read from tokenizer.json whether a BERT's tokenizer lowers case, if its configuration does not say so.
+
+    Without this option, `transformers` uses the default of the class, whatever tokenizer.json says.
+    """
+    if "tokenizer.json" not in files:
+        return {}
+    rules = _read_json("tokenizer.json", place, revision)
+    configuration = _read_json(_CONFIGURATION, place, revision) if _CONFIGURATION in files else {}
+    normalizer = rules.get("normalizer") or {}
+    if normalizer.get("type") != "BertNormalizer" or "do_lower_case" in configuration:
+        return {}
+    return {"do_lower_case": normalizer["lowercase"]}
+
+
+def _read_json(name: str, place: str, revision: str) -> dict[str, Any]:
+    """Read a file of a folder or of the hub."""
+    file = cached_file(place, name, revision=revision)
+    assert file is not None
+    content: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))
+    return content
 
 
 _IN_PLAIN_WORDS = {  # text in a library's message -> replacement; the message advises an option that users cannot set

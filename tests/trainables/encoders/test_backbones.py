@@ -450,6 +450,23 @@ def test_without_a_cls_token_a_pair_needs_only_a_separator(tmp_path):
         load_tokenizer(str(tmp_path), texts=list)
 
 
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra"])
+@pytest.mark.parametrize(
+    ("configuration", "tokens"),
+    [
+        ({}, ["[UNK]", "Man"]),
+        ({"tokenizer_class": "BertTokenizer"}, ["[UNK]", "Man"]),
+        ({"do_lower_case": True}, ["a", "man"]),
+    ],
+)
+def test_tokenizer_json_says_whether_case_is_lowered(family, configuration, tokens, tmp_path):
+    saved(tmp_path, family, tokenizer=None)
+    write_tokenizer_json(tmp_path, lowercase=False, **configuration)
+    assert load_tokenizer(str(tmp_path), texts=list).tokenize("A Man") == tokens
+    write_tokenizer_json(tmp_path, lowercase=True)
+    assert load_tokenizer(str(tmp_path), texts=list).tokenize("A Man") == ["a", "man"]
+
+
 @pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.json"])
 def test_vocabulary_larger_than_the_embeddings_is_refused_before_anything_is_loaded(file, tmp_path, snapshot):
     backbone, tokenizer = saved(tmp_path / "backbone"), tmp_path / "tokenizer"
