@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from trainables.configuration.spelling import suggest_nearest
 from trainables.data import mini_glue
 from trainables.data.repeated_texts import RepeatedTexts, count_repeats, hash_texts
-from trainables.data.table_files import Line, describe_header_fault, read_lines, split_cells
+from trainables.data.table_files import Line, describe_header_fault, is_quoted, read_lines, split_cells
 from trainables.data.tasks import GLUE_TASKS, TASKS, Task
 from trainables.files.sources import go_offline_if_unreachable, hash_of_file, hub_errors
 
@@ -201,6 +201,7 @@ def _scan(task: Task, split: str, data: str, content: str) -> _Scan:
         if not (faults or texts):
             faults.append(table.describe_unusable())
         if not faults:
+            faults += table.find_quoted_texts()
             faults += _find_label_faults(task, split, table.file, np.array(labels))
     return _Scan(tuple(faults), np.array(texts, dtype=np.int64), np.array(labels, dtype=np.float64))
 
@@ -312,6 +313,27 @@ class _Table:
         """Describe a file without rows, or one of whose lines `row` leaves out all."""
         cut = f": every line has fewer columns than the header ({', '.join(self.header)})"
         return f"{self.file} has no rows{cut * bool(self.lines)}; allowed: a header line and a line for each row"
+
+    def find_quoted_texts(self) -> Iterator[str]:
+        """Describe in one line a TSV file in which all texts with quotes are quoted as in CSV.
+
+        QQP's own files seem to be: their cut rows end with a quote (nyu-mll/GLUE-baselines#5). They are not described.
+        """
+        if self.file.suffix != ".tsv" or self.task.has_cut_rows:
+            return
+        with_quotes = [(line[0], self._list_texts_with_quotes(line)) for line in self.lines if '"' in line[1]]
+        if not all(is_quoted(text) for _, texts in with_quotes for text in texts):
+            return
+        if numbers := [number for number, texts in with_quotes if any('""' in text[1:-1] for text in texts)]:
+            rows = "1 row" if len(numbers) == 1 else f"{len(numbers):,} rows"
+            yield (
+                f'{self.file}, line {numbers[0]}: the texts of {rows} are quoted as in CSV, with "" for each "; '
+                "allowed: texts without such quotes in .tsv, or a .csv file"
+            )
+
+    def _list_texts_with_quotes(self, line: Line) -> list[str]:
+        cells = split_cells(line)
+        return [cells[place] for place in self.texts if '"' in cells[place]]
 
     def row(self, number: int) -> _Row | None:
         """Parse row `number`, counted from 0. If `may_be_cut`, return None for a line with too few columns.

@@ -49,6 +49,11 @@ def split_cells(line: Line) -> list[str]:
     return content.split("\t") if isinstance(content, str) else content
 
 
+def is_quoted(cell: str) -> bool:
+    """Check that a cell is quoted as in CSV: quotes around it, and each of its own quotes doubled."""
+    return len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
+
+
 def describe_header_fault(file: Path, header: Sequence[str]) -> str:
     """Describe the likely reason why a header line lacks a column, with the remedy; "" if none is found."""
     own = _OWN_SEPARATOR.get(file.suffix)

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.messages import one_line
+from helpers.messages import one_line, says
 from syrupy.assertion import SnapshotAssertion
 
 from trainables.data.glue import check_data, find_data_faults, load_split, read_texts
@@ -49,6 +49,37 @@ ROWS = {
     ".csv": "text,label\ngood,1\nbad,0\n",
     ".jsonl": '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n',
 }
+
+
+def test_texts_that_pandas_quoted_in_a_tsv_are_a_fault(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    rows = 'text\tlabel\nplain\t1\n"""Go!"" he said"\t0\n"a ""b"""\t1\n'
+    assert find_fault(make_task(tmp_path, rows, ending=".tsv")) == snapshot
+    assert labels_of(make_task(tmp_path, rows.replace("\t", ","))) == [1, 0, 1]
+
+
+@pytest.mark.parametrize("texts", [('"Go!"', '""'), ('"Go!" he said', '"a ""b"""'), ('""Go""', '"a ""b" c"')])
+def test_quotes_of_a_text_itself_are_no_fault(tmp_path: Path, texts: tuple[str, str]) -> None:
+    rows = "text\tlabel\n{}\t1\n{}\t0\n".format(*texts)
+    assert labels_of(make_task(tmp_path, rows, ending=".tsv")) == [1, 0]
+
+
+def test_qqp_s_own_quotes_are_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "QQP").mkdir()
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    for split in ("train", "dev"):
+        rows = [f'{number}\t1\t2\t"What is ""it""?"\tWhat?\t{number}' for number in range(2)]
+        (tmp_path / "QQP" / f"{split}.tsv").write_text("\n".join([header, *rows]))
+    assert [*find_data_faults(TASKS["qqp"], str(tmp_path))] == []
+
+
+def test_a_glue_file_that_pandas_wrote_is_named_with_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    row = '{}\t"""Go!"" he said"\ta\t{}'
+    lines = ["index\tsentence1\tsentence2\tlabel", row.format(0, "entailment"), row.format(1, "not_entailment")]
+    for split in ("train", "dev"):
+        (tmp_path / "RTE" / f"{split}.tsv").write_text("\n".join(lines))
+    train, dev = find_data_faults(TASKS["rte"], str(tmp_path))
+    assert says(train, "RTE/train.tsv, line 2: ", "2 rows are quoted ", "allowed: ", ".csv") and "dev.tsv" in dev
 
 
 @pytest.mark.parametrize("end", ["\n", "\n\n\n", "  \n", "\r\n\r\n"])
