@@ -148,8 +148,8 @@ def vocabulary_texts(corpus: str) -> Iterator[str]:
 
 # ---- from lines of text to documents of sentences
 
-# A full stop or another end mark, then white space, then a possible start of a sentence.
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])")
+# White space after an end mark with or without closing quotes and brackets, before a possible start of a sentence.
+_SENTENCE_END = re.compile(r"([.!?][\"'”’)\]]*)\s+(?=[\"'“‘(\[]*[A-Z0-9])")
 
 
 def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
@@ -167,7 +167,8 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
 
 def sentences_of_line(line: str) -> list[str]:
     """Split a line into sentences. An abbreviation such as `Mr.` also ends a sentence."""
-    return [sentence for part in _SENTENCE_END.split(line) if (sentence := " ".join(part.split()))]
+    parts = _SENTENCE_END.sub(r"\1\n", line).split("\n")
+    return [sentence for part in parts if (sentence := " ".join(part.split()))]
 
 
 # ---- a folder of text files

@@ -25,7 +25,7 @@ from trainables.encoders.loading import fingerprint_tokenizer
 from trainables.files.sources import cached_folder
 from trainables.pretraining.corpus import PAIRED, corpus_fingerprint, documents
 
-CORPUS_FORMAT = 1  # version of a cache entry of tokens; raise it whenever the files change
+CORPUS_FORMAT = 2  # version of a cache entry of tokens; raise it whenever the files change
 HELD_OUT_SHARE = 0.05  # share of documents held out of training, for the held-out scores
 _CHUNK = 1_000  # documents tokenised at once
 _ARRAYS = {
@@ -116,7 +116,7 @@ def _find_word_starts(words: list[int | None]) -> np.ndarray:
 
 # ---- examples
 
-PACKED_FORMAT = 2  # version of a cache entry of examples; raise it whenever the examples change
+PACKED_FORMAT = 3  # version of a cache entry of examples; raise it whenever the examples change
 PAIR_SPECIALS = 3  # number of special tokens in [CLS] first [SEP] second [SEP]
 SINGLE_SPECIALS = 2  # number of special tokens in [CLS] first [SEP]
 

@@ -58,8 +58,14 @@ def test_blank_lines_and_ends_of_files_end_documents(tmp_path: Path) -> None:
 
 def test_a_paragraph_is_cut_into_sentences() -> None:
     line = 'She left.  "Why?" he asked. It cost 3.50 (too much!) Then  nothing'
-    assert sentences_of_line(line) == ["She left.", '"Why?" he asked.', "It cost 3.50 (too much!", "Then nothing"]
+    assert sentences_of_line(line) == ["She left.", '"Why?" he asked.', "It cost 3.50 (too much!)", "Then nothing"]
     assert list(documents_of_lines(["", " \n", "one\n", "\t\n", "two\n"])) == [("one",), ("two",)]
+
+
+def test_closing_quotes_and_brackets_stay_with_their_sentence() -> None:
+    line = "“Go!” He went (she saw it.) [“Why?”] 'No.' It rained.”’)] ‘Yes?’ A.\r\n"
+    ends = ["“Go!”", "He went (she saw it.)", "[“Why?”]", "'No.'", "It rained.”’)]", "‘Yes?’", "A."]
+    assert sentences_of_line(line) == ends
 
 
 def test_non_utf8_file_is_named_with_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
