@@ -69,12 +69,11 @@ class PretrainingBatches:
         return self._make_batch(self._choose_rows(step * size, size, seed), seeded_numpy_generator(seed, "masks", step))
 
     def held_out_batches(self, size: int) -> list[Arrays]:
-        """Make batches of the held-out examples (at most HELD_OUT_EXAMPLES), with the same masks each time."""
+        """Make batches of the held-out examples (at most HELD_OUT_EXAMPLES). The masks do not depend on `size`."""
         rows = np.arange(min(len(self), HELD_OUT_EXAMPLES))
-        parts = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return [
-            self._make_batch(part, seeded_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts
-        ]
+        whole = self._make_batch(rows, seeded_numpy_generator(_HELD_OUT_SEED, "held out", 0))
+        parts = ({name: array[start : start + size] for name, array in whole.items()} for start in rows[::size])
+        return [_without_empty_columns(part) for part in parts]
 
     def _choose_rows(self, start: int, size: int, seed: int) -> np.ndarray:
         """Choose the examples of a batch, which may span several passes over the data."""
@@ -122,6 +121,12 @@ class PretrainingBatches:
         }
         begins_word = self._corpus.begins_word[flat] | (places == 1) | (of_second == 0)
         return arrays, text, begins_word
+
+
+def _without_empty_columns(arrays: Arrays) -> Arrays:
+    """Leave out the last columns in which all examples have pads."""
+    width = arrays["attention_mask"].sum(axis=1).max()
+    return {name: array[:, :width] if array.ndim == 2 else array for name, array in arrays.items()}
 
 
 @lru_cache(maxsize=2)  # a batch may span two passes

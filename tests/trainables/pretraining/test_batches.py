@@ -121,6 +121,23 @@ def test_held_out_batches_never_change(made) -> None:
     assert len(one) > 1 and all(equal(*pair) for pair in zip(one, other, strict=True))
 
 
+@pytest.mark.parametrize("masking", ["bernoulli", "n_gram", "token"])
+def test_held_out_masks_do_not_depend_on_batch_size(made, masking: str) -> None:
+    make, _ = made
+    changes = {"max_predictions": 0} if masking == "bernoulli" else {}
+    batches = make(masking=masking, **changes)[0]
+    (whole,) = batches.held_out_batches(len(batches))
+    for size in (7, 16):
+        parts = batches.held_out_batches(size)
+        assert sum(len(part["labels"]) for part in parts) == len(batches)
+        for start, part in zip(range(0, len(batches), size), parts, strict=True):
+            width = part["attention_mask"].sum(axis=1).max()
+            assert part["labels"].shape[1] == width
+            rows = {name: array[start : start + size] for name, array in whole.items()}
+            cut = {name: array[:, :width] if array.ndim == 2 else array for name, array in rows.items()}
+            assert equal(part, cut) and not rows["attention_mask"][:, width:].any()
+
+
 def test_a_tokenizer_without_a_mask_is_refused(made, snapshot) -> None:
     make, _ = made
     _batches, tokenised, train = make()
