@@ -32,7 +32,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("corpus", "Wikipedia and books", "the text of --corpus"),
     ("max_predictions", "20 in its README, 4 % of 512", "77, 15 %"),
     ("hidden_dropout", "0 in version 2, with 10 million steps", "0, with version 1's steps"),
-    ("second segment of one sentence's chunk", "of another document", "of the same document"),
+    ("chunk of one sentence", "gets text of another document", "gets the next sentence; the last one is dropped"),
     ("masks and orders", "drawn once, in 40 copies", "drawn at every step"),
     ("word", "begins at a piece with a leading space", "as the tokenizer splits the text"),
     ("masking", "n-grams may cross segments and overlap", "within a segment, without overlaps"),
