@@ -25,6 +25,7 @@ from study.decisions.scheduler import specify_arm
 from study.facts.plan_file import INCLUDE
 from study.launching.options import LaunchOptions
 from study.launching.reading import plan_from
+from study.plans.arm_checks import describe_segments
 from study.plans.names_elsewhere import suggest_method_option
 from study.plans.plan import Layered, Plan, format_columns
 from study.plans.resolution import resolve, resolve_configuration
@@ -82,7 +83,7 @@ def run(options: Options) -> int:
     task = TASKS[spec.task]
     if (counted_texts := count_repeated_texts(task, spec.data)) and counted_texts.is_notable:
         print(counted_texts.describe_effect(task.title))
-    for line in describe_poolers(resolved):
+    for line in (*describe_poolers(resolved), *describe_segments(resolved)):
         print(line, flush=True)
     if start := find_left_out_start(options):
         print(f"starts from the backbone; in a study of this profile, it would start from {start}", flush=True)

@@ -36,6 +36,7 @@ from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import ANSWER, DEV_TABLE, RUNS
 from study.launching.options import LaunchOptions
 from study.launching.reading import plan_from, settings_from
+from study.plans.arm_checks import describe_segments
 from study.plans.plan import Plan
 from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import (
@@ -278,7 +279,7 @@ def list_plan_notes(
     if names := ", ".join(study.resolved.untrained):
         notes.append(f"backbone {names} has random weights; --backbone chooses a pretrained one")
     notes += [*describe_poolers(study.resolved), *describe_poolings(study.resolved)]
-    notes += describe_unlike_values(study.resolved)
+    notes += [*describe_segments(study.resolved), *describe_unlike_values(study.resolved)]
     notes += describe_sweeps(study.resolved)
     notes += [*_note_unsearched(study.resolved), *_note_empty_searches(study.resolved, options)]
     notes += [*_note_first_tries(study.resolved), *_note_blocked(study)]

@@ -18,8 +18,10 @@ from trainables.encoders.backbones import (
     check_depth,
     check_pooling,
     check_positions,
+    compute_segment_length,
     count_layers,
     find_family,
+    pretrained_segment_length,
 )
 from trainables.files.sources import checked
 from trainables.runs.trial import AT_LAYERS, read_most_layers
@@ -39,6 +41,28 @@ def check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
             checked(partial(check_pooling, arm.pinned_backbone, of_arm), arm.backbone, unchecked)
         check_positions(arm.backbone, arm.find_most("max_length"), of=arm.name)
         checked(partial(check_family, arm.method, arm.pinned_backbone), arm.backbone, unchecked)
+
+
+def describe_segments(plan: ResolvedPlan) -> list[str]:
+    """Describe in one line each backbone whose Nystrom attention was pretrained with segments of another length."""
+    return list(dict.fromkeys(line for arm in plan.arms if (line := _describe_segments(arm))))
+
+
+def _describe_segments(arm: Arm) -> str:
+    if "nystrom" not in arm.list_values("attention"):
+        return ""
+    pretrained = checked(partial(pretrained_segment_length, arm.pinned_backbone), arm.backbone, [])
+    if not isinstance(pretrained, int):
+        return ""
+    tokens, landmarks = arm.find_most("max_length"), arm.find_most("num_landmarks")
+    nearest = compute_segment_length(tokens, pretrained)
+    if landmarks == nearest or compute_segment_length(tokens, landmarks) == pretrained:
+        return ""
+    return (
+        f"backbone {arm.backbone} was pretrained with one Nystrom landmark per {pretrained} tokens, but max_length "
+        f"{tokens} and num_landmarks {landmarks} give one per {compute_segment_length(tokens, landmarks)}; --set "
+        f"num_landmarks={nearest} gives one per {compute_segment_length(tokens, nearest)}"
+    )
 
 
 def check_select_by(plan: ResolvedPlan, unchecked: list[str] | None) -> None:

@@ -197,6 +197,25 @@ def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):
     assert f"\nbackbone {folder}, pretrained here with mlm\n" in told and "  mlm:\n    of no publication" in told
 
 
+def test_other_segments_than_in_pretraining_are_named(capsys, tmp_path):
+    folder = pretrained_folder(tmp_path / "ours", conv_kernel_size=33)
+    sizes = json.loads((folder / "config.json").read_text()) | {"segment_means_seq_len": 512, "num_landmarks": 32}
+    (folder / "config.json").write_text(json.dumps(sizes))
+    asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run"]
+    asked += ["--set", "attention=nystrom", "--set", "max_length=128"]
+    assert launch.main(asked) == 0
+    told = capsys.readouterr().out
+    parts = (
+        "one Nystrom landmark per 16 tokens, ",
+        "num_landmarks 32 give one per 4; ",
+        "num_landmarks=8 gives one per 16",
+    )
+    assert says(told, f"backbone {folder} was pretrained ", *parts)
+    for landmarks in ("8", "7"):
+        assert launch.main([*asked, "--set", f"num_landmarks={landmarks}"]) == 0
+        assert ("was pretrained with one" in capsys.readouterr().out) == (landmarks == "7")
+
+
 def test_a_missing_pooler_stands_in_the_dry_run_and_the_departures(capsys, tmp_path):
     folder = pretrained_folder(tmp_path / "ours")
     asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run", "--departures"]

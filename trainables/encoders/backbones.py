@@ -261,6 +261,20 @@ def pretrained_convolution(backbone: str) -> int | None:
     return read_configuration(backbone).get("conv_kernel_size")
 
 
+def pretrained_segment_length(backbone: str) -> int | None:
+    """Return the number of tokens per landmark of a backbone's pretrained Nystrom attention, or None if it has none."""
+    configuration = read_configuration(backbone)
+    tokens, landmarks = (configuration.get(name) for name in ("segment_means_seq_len", "num_landmarks"))
+    if configuration.get("conv_kernel_size") is None or not (isinstance(tokens, int) and isinstance(landmarks, int)):
+        return None
+    return compute_segment_length(tokens, landmarks)
+
+
+def compute_segment_length(max_length: int, num_landmarks: int) -> int:
+    """Compute the number of tokens per landmark."""
+    return -(-max_length // num_landmarks)
+
+
 def check_tokenizer(name: str) -> set[str]:
     """Check that a tokenizer can be loaded from a folder or the hub, and return the names of its files.
 

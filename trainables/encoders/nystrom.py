@@ -15,7 +15,6 @@ In the original, an example's output depends on the padding of its batch. Here, 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.utils.hub import cached_file
 
 from trainables.configuration import EncoderConfig
+from trainables.encoders.backbones import compute_segment_length
 from trainables.encoders.token_states import without_waste
 
 ITERATIONS = 6  # number of iterations for the inverse, as in the paper
@@ -139,9 +139,9 @@ def _attend(
         assert attention_mask.dtype == torch.bool and attention_mask.shape[-2] == 1, "only padding masks are allowed"
         real = attention_mask[..., 0, :]
     config: Any = module.config
-    segment_length = math.ceil(config.segment_means_seq_len / config.num_landmarks)
+    length = compute_segment_length(config.segment_means_seq_len, config.num_landmarks)
     convolution = module.get_parameter(_CONVOLUTION)
-    mixed = nystrom_attention(query * scaling, key, value, real, segment_length=segment_length, convolution=convolution)
+    mixed = nystrom_attention(query * scaling, key, value, real, segment_length=length, convolution=convolution)
     return mixed.transpose(1, 2).contiguous(), None
 
 
