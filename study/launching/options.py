@@ -303,6 +303,17 @@ def _check_machine(options: LaunchOptions) -> None:
         raise ValueError(
             f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave out --max-gpu-hours"
         )
+    if gpus is not None:
+        check_gpu_limit(options.max_gpu_hours, gpus=gpus)
+
+
+def check_gpu_limit(max_gpu_hours: float | None, *, gpus: float) -> None:
+    """Raise ValueError if GPU time has a limit, but trials get no GPU; `gpus` is the number of GPUs per trial."""
+    if max_gpu_hours is not None and not gpus:
+        raise ValueError(
+            f"--max-gpu-hours is {max_gpu_hours:g}, but the trials get no GPU, so it would never stop them; allowed: "
+            "--gpus-per-trial above 0, on nodes with GPUs, or no --max-gpu-hours"
+        )
 
 
 def _check_places(options: LaunchOptions) -> None:

@@ -22,7 +22,7 @@ from study.facts.study_folder import compute_plan_digest
 from study.launching.child_processes import measure_models, start_mirror, wait_for_mirror
 from study.launching.forecast import estimate_space
 from study.launching.live_view import LiveView
-from study.launching.options import LaunchOptions
+from study.launching.options import LaunchOptions, check_gpu_limit
 from study.launching.planned_study import command_line
 from study.launching.screen import failures_command
 from study.mlflow_mirror.tracking import unreachable_reason
@@ -179,7 +179,8 @@ def measure_resources(options: LaunchOptions) -> Resources:
     """Measure the resources for trials on the connected cluster or on this machine.
 
     Raises:
-        ValueError: if no node has room for a trial, and the cluster cannot add a node.
+        ValueError: if no node has room for a trial, and the cluster cannot add a node, or if GPU time has a limit, but
+            the trials get no GPU.
     """
     nodes: Nodes = ThisMachine()
     execution = options.execution
@@ -189,5 +190,6 @@ def measure_resources(options: LaunchOptions) -> Resources:
         nodes = RayNodes()
     cpus, gpus = execution.cpus_per_trial, execution.gpus_per_trial
     resources = Resources.measure(nodes, cpus=cpus, gpus=gpus, address=options.address)
+    check_gpu_limit(options.max_gpu_hours, gpus=resources.gpus)
     check_room(resources, address=options.address)
     return resources

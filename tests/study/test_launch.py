@@ -114,6 +114,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         pytest.param(
             "--max-gpu-hours 2", marks=pytest.mark.skipif(count_local_gpus() > 0, reason="this machine has a GPU")
         ),
+        "--max-gpu-hours 2 --gpus-per-trial 0 --address auto --dry-run",
         "--tracking-uri foo://x",
         "--storage /proc/nowhere",
         "--address 127.0.0.1:1",

@@ -14,6 +14,8 @@ from ray._private import worker
 from study.cluster import ray_cluster, ray_internals
 from study.cluster.ray_cluster import RayNodes, interrupts_held
 from study.cluster.resources import Autoscaler, Resources, check_room, count_local_gpus
+from study.launching.options import LaunchOptions
+from study.launching.running import measure_resources
 
 resources_of = partial(Resources, nodes=RayNodes())
 
@@ -32,6 +34,12 @@ def test_a_trial_has_to_fit_on_one_node(nodes):
     assert resources_of(cpus=1, gpus=0.0).slots() == 2
     assert resources_of(cpus=0.5, gpus=0.0).slots() == 4
     assert resources_of(cpus=2, gpus=0.0).slots() == 0
+
+
+def test_gpu_limit_is_refused_on_nodes_without_gpus(nodes):
+    options = LaunchOptions(address="auto", driver="ray", max_gpu_hours=2)
+    with pytest.raises(ValueError, match=r"--max-gpu-hours is 2, but .*allowed: --gpus-per-trial above 0"):
+        measure_resources(options)
 
 
 def test_a_node_that_is_left_out_has_no_slots(nodes):
