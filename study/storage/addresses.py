@@ -142,7 +142,8 @@ def check_tracking_address(text: str) -> str:
     """Check `--tracking-uri`, the address of an MLflow store, and return it.
 
     Raises:
-        ValueError: if mlflow is not installed, or the address is not supported, invalid or contains a password.
+        ValueError: if mlflow or the database's driver is not installed, or the address is not supported, invalid or
+            contains a password.
     """
     scheme, separator, _ = text.partition(":")
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
@@ -159,7 +160,35 @@ def check_tracking_address(text: str) -> str:
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT with a port from 1 to 65535")
     if not is_installed("mlflow"):
         raise ValueError("--tracking-uri names an MLflow store, but mlflow is not installed; leave out --tracking-uri")
+    if scheme not in ("http", "https", "databricks"):
+        _check_database(text)
     return text
+
+
+def _check_database(text: str) -> None:
+    """Check the URL of a database that is an MLflow store: its form, and that its driver is installed.
+
+    Raises:
+        ValueError: if the URL names no database that lasts, or Python cannot import its driver.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(text)
+        dialect = url.get_dialect()
+        dialect.import_dbapi()
+    except (ArgumentError, ValueError):  # ValueError: the port is no number
+        raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {_TRACKING}") from None
+    except ImportError as error:
+        raise ValueError(
+            f"--tracking-uri is {masked(text)}, but its driver cannot be imported ({str(error).splitlines()[0]}); "
+            "allowed: a URL whose driver is installed; for PostgreSQL, postgresql+psycopg2://... with the package from "
+            "pip install '.[postgresql]'"
+        ) from None
+    path = url.database or ""
+    if dialect.name == "sqlite" and (url.host or not path or ":memory:" in path or url.query.get("mode") == "memory"):
+        raise ValueError(f"--tracking-uri is {masked(text)}, which names no file; allowed: {_TRACKING}")
 
 
 def make_tracking_absolute(uri: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
+from helpers.messages import says
 from helpers.storages import files_under
 
 from study import doctor, launch, mirror
@@ -72,6 +76,32 @@ def test_a_folder_of_mlflow_is_refused_with_what_is_allowed(tmp_path, capsys, ur
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "sqlite:relative.db",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite://folder/mlflow.db",
+        "sqlite:///:memory:",
+        "mssql+foo://h/d",
+    ],
+)
+def test_tracking_database_without_a_file_is_refused(uri):
+    with pytest.raises(ValueError, match=rf"^--tracking-uri is {re.escape(uri)}.*; allowed: sqlite:///FILE, "):
+        check_tracking_address(uri)
+
+
+def test_tracking_database_without_its_driver_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg2", None)  # an import of it fails
+    uri = "postgresql+psycopg2://anna@host/db"
+    for command in (launch, mirror, doctor):
+        others = {launch: ["--dry-run"], mirror: [str(tmp_path)]}.get(command, [])
+        assert command.main([*others, "--tracking-uri", uri]) == 2
+        error = capsys.readouterr().err
+        assert says(error, uri, "psycopg2", "allowed: ", "'.[postgresql]'") and error.count("\n") == 1
 
 
 def test_a_launch_may_have_no_tracking_and_a_mirror_may_not(tmp_path, capsys):
