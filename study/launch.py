@@ -114,7 +114,7 @@ def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
         if options.register and journal.facts.trials:
             raise ValueError(f"--register: the study {folder} already has trials; allowed: a study without trials")
         last = journal.facts.last_launch
-        is_reported = last is not None and last.ended is not None and last.ended.status == "complete"
+        is_reported = last is not None and last.ended is not None and last.ended.status in ("complete", "partial")
         reopened = scheduler.find_reopenable(retry_failed=options.retry_failed)
         is_over = scheduler.progress.is_finished and is_reported and not reopened
         if reopened or not scheduler.progress.is_finished:

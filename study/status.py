@@ -31,6 +31,7 @@ from study.launching.screen import (
     blocked_exits,
     build_table,
     describe_attempts,
+    describe_closed,
     describe_missing,
     describe_notice,
     describe_retries,
@@ -67,6 +68,7 @@ class Status(Typed, frozen=True, kw_only=True):
     left_out: list[str]  # nodes that currently get no trials
     failed: list[str]
     missing: list[str]
+    closed: list[str]  # arms that --max-gpu-hours keeps from starting trials
     ledger: list[Spent]
     code: list[str]  # one line for each version of the code that trained trials
     remaining_seconds: float | None
@@ -142,6 +144,7 @@ def _describe_state(status: Status) -> str:
     words = [f"run by {status.launch}"] if status.launch else []
     words += [f"{len(status.failed)} failed"] if status.failed else []
     words += [f"{counted(len(status.missing), 'cell')} missing"] if status.missing else []
+    words += [f"{counted(len(status.closed), 'arm')} closed by --max-gpu-hours"] if status.closed else []
     return ", ".join(words) or "complete"
 
 
@@ -165,6 +168,7 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
         left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
         missing=[f"{name}: {reason}" for name, reason in progress.missing.items()],
+        closed=describe_closed(progress),
         ledger=compute_ledger(facts.records),
         code=describe_code_by_launch(facts),
         remaining_seconds=remaining_seconds(progress, steps),
@@ -197,6 +201,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     parts = {title: status.under_way, "interrupted": status.waiting, "left out": status.left_out}
     parts |= {"failed": status.failed, "missing": describe_missing(progress)}
     lines = [f"{name}: {line}" for name, part in parts.items() for line in part]
+    lines += status.closed
     lines += [f"{arm}: {reason}" for arm, reason in blocked_exits(progress).items()]
     lines += [f"trained by {line}" for line in status.code] if len(status.code) > 1 else []
     print_lines(lines, sys.stdout)

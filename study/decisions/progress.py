@@ -77,6 +77,19 @@ class ArmProgress:
         return len(self.missing_seeds) if self.is_search_over else len(self.planned.seeds)
 
     @property
+    def closing_limit(self) -> float | None:
+        """The limit on GPU hours that keeps trials of the arm from starting; None if it keeps none.
+
+        A launch with a higher limit starts them.
+        """
+        is_exhausted = any(event.max_gpu_hours is None for event in self.facts.closed)
+        lacks_search = len(self.facts.search) < self.planned.samples and not is_exhausted
+        lacks_confirm = not {*self.planned.seeds} <= {trial.seed for trial in self.confirm_trials}
+        closed = [*self.facts.closed * lacks_search, *self.facts.confirm_closed * lacks_confirm]
+        limits = [event.max_gpu_hours for event in closed if event.max_gpu_hours is not None]
+        return max((limit for limit in limits if limit >= self._limit), default=None)
+
+    @property
     def confirmed(self) -> list[Record]:
         """The records of the completed confirm trials."""
         records = [trial.record for trial in self.confirm_trials]
@@ -187,6 +200,11 @@ class StudyProgress:
         """The records of failed trials, except confirm trials of a configuration that is no longer the winner."""
         trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
+
+    @property
+    def closed(self) -> dict[str, float]:
+        """The limit on GPU hours of each arm that it keeps from starting trials, by the arm's name."""
+        return {arm.name: limit for arm in self.arms if (limit := arm.closing_limit) is not None}
 
     @property
     def missing(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, read_export
 from study.launching.options import LaunchOptions, default_driver, list_execution_options
 from study.launching.planned_study import MOST_ARMS, command_line
-from study.launching.screen import describe_retries, failures_command, name_trial
+from study.launching.screen import describe_closed, describe_retries, failures_command, name_trial
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.plans.plan import MOST_REPEATS
 from study.plans.resolved_plan import ResolvedPlan
@@ -23,7 +23,9 @@ from study.terminal.text import counted, format_markdown, list_first, masked, pr
 
 def describe_finished(scheduler: Scheduler, folder: Path) -> list[str]:
     """Describe a study without trials to run: its failed trials, and its arms trained before the code changed."""
-    line = f"study {folder}: nothing is left to do"
+    limit = max(scheduler.progress.closed.values(), default=None)
+    within = "nothing is left to do" if limit is None else f"no trial is left to run within --max-gpu-hours {limit:g}"
+    line = f"study {folder}: {within}"
     if failed := scheduler.progress.failures:
         arms = ", ".join(dict.fromkeys(record.arm for record in failed))
         line = (
@@ -77,11 +79,17 @@ def conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int:
     status = 1 if failed or missing else 0
     if options.json:
         facts = {"study": folder.name, "folder": str(folder), "complete": not status}
-        trials = {"trials": progress.ended_trials, "failed": failed, "missing": missing}
+        trials = {
+            "trials": progress.ended_trials,
+            "failed": failed,
+            "missing": missing,
+            "closed": describe_closed(progress),
+        }
         print(json.dumps({**facts, **trials}, indent=1))
         return status
     if progress.facts.records:
         print(f"\n{format_markdown(read_export(folder, ANSWER), sys.stdout)}")
+    print_lines(describe_closed(progress), sys.stdout)
     print_lines([f"failed: {line}" for line in failed], sys.stdout)
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")

@@ -73,7 +73,7 @@ class Launch:
                 print_lines([line], sys.stderr)
             mirror = start_mirror(self.folder, self.options.tracking_uri)
             status, note = self._run_trials()
-            if status == "complete":
+            if status != "interrupted" and self.scheduler.progress.is_finished:
                 measure_models(self.journal, self.folder, self.options, until=self.until)
             self.journal.check_untouched()  # if another launch runs the study now, the exports are its own
             is_exported = write_files(self.folder, self.scheduler.progress)
@@ -127,7 +127,8 @@ class Launch:
                 self.journal.append(SmokeStepFailed(time=self.journal.now(), arm=arm, config=config, failure=failure))
             raise ValueError(f"{failed}; to print the traceback: {failures_command(self.folder)}") from None
         if self.scheduler.progress.is_done:
-            return "complete" if self.scheduler.progress.is_finished else "partial", None
+            progress = self.scheduler.progress
+            return "complete" if progress.is_finished and not progress.closed else "partial", None
         return "paused" if self.scheduler.has_given_up else "drained", None
 
     def drive(self) -> None:

@@ -63,6 +63,14 @@ def blocked_exits(progress: StudyProgress) -> dict[str, str]:
     return {arm: reason for arm, (metrics, config) in seen.items() if (reason := blocked_exit(metrics, config))}
 
 
+def describe_closed(progress: StudyProgress) -> list[str]:
+    """Describe each arm that the limit on GPU time keeps from starting trials, in one line."""
+    return [
+        f"{arm} is closed by --max-gpu-hours {limit:g}; a higher limit continues it"
+        for arm, limit in progress.closed.items()
+    ]
+
+
 def describe_missing(progress: StudyProgress) -> list[str]:
     """Describe what each incomplete arm lacks. Arms of a method share one line if they lack the same trials."""
     missing = progress.missing

@@ -20,6 +20,7 @@ from study.launch import main as study_launch
 from study.launch import run_study
 from study.launching.planned_study import prepare
 from study.rebuild import EXPORTS, OPTUNA, write_files
+from study.status import main as status_of_study
 from study.terminal.text import python
 from study.winners import BEST
 
@@ -37,6 +38,27 @@ def test_study_killed_after_last_trial_is_completed(tmp_path, monkeypatch, capsy
     assert analysed == [folder] and read_events(folder)[-1].status == "complete"
     assert run_study(prepare(asked, options), options) == 0
     assert analysed == [folder] and "nothing is left to do" in capsys.readouterr().err
+
+
+def test_gpu_limit_ends_a_study_as_partial(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "s"
+    launch(folder, mini_plan(methods=("albert",), tasks=("rte",)), max_gpu_hours=0.001)
+    asked, journal = require_plan(folder).plan.request, folder / "events.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
+    (folder / COPY).unlink()
+    pretend_to_analyse(monkeypatch)
+    limit = ["--max-gpu-hours", "0.001"]
+    options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none", *limit])
+    closed = "albert/rte is closed by --max-gpu-hours 0.001; a higher limit continues it"
+    run_study(prepare(asked, options), options)
+    assert read_events(folder)[-1].status == "partial" and closed in capsys.readouterr().out
+    run_study(prepare(asked, options), options)
+    printed = capsys.readouterr()
+    assert "no trial is left to run within --max-gpu-hours 0.001" in printed.err and closed in printed.out
+    status_of_study([str(folder)])
+    assert closed in capsys.readouterr().out
+    status_of_study([str(tmp_path)])
+    assert "1 arm closed by --max-gpu-hours" in capsys.readouterr().out
 
 
 def pretend_to_analyse(monkeypatch) -> list[Path]:

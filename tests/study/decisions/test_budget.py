@@ -10,6 +10,7 @@ from helpers.journals import MadeJournal, failure_of, report_of, reported, row_o
 from helpers.simulation import Simulation, scheduler_of, unit
 from msgspec.structs import replace
 
+from study.decisions.progress import StudyProgress
 from study.facts.events import ConfirmClosed, SearchClosed, TrialRestarted, TrialRetried, TrialStarted
 from study.facts.study_facts import TrialFacts
 from study.plans import profiles
@@ -120,8 +121,12 @@ def test_a_limit_of_nothing_runs_nothing():
 def test_unpaid_cells_are_missing_until_limit_rises():
     simulation = simulated(0.14 * unlimited())
     before = dict(simulation.journal.facts.trials)
+    closed = StudyProgress(simulation.resolved, simulation.journal.facts, max_gpu_hours=simulation.max_gpu_hours).closed
+    assert {*closed.values()} == {simulation.max_gpu_hours}
+    assert closed.keys() == {name for name, numbers in cells(simulation).items() if numbers != (SAMPLES, SEEDS)}
     simulation.max_gpu_hours = None
     scheduler = simulation.launch()
+    assert scheduler.progress.closed == {}
     assert before.keys() < simulation.journal.facts.trials.keys()
     assert scheduler.progress.missing == {}
     assert all(numbers[0] == SAMPLES for numbers in cells(simulation).values())
