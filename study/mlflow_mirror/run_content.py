@@ -268,19 +268,19 @@ class StudyRuns:
     def _build_arm_points(self, arm: ArmProgress, *, has_scores: bool) -> list[Point]:
         """Build the metrics of an arm: the median, mean and spread of its scores, and the layers used.
 
-        MLflow shows the newest value, so after a trial was dropped the metrics have that time. They are NaN for an arm
-        that thereby lost its scores.
+        MLflow shows the newest value, so after a trial was dropped or another winner was found, the metrics have that
+        time. They are NaN for an arm that thereby lost its scores.
         """
-        dropped = to_milliseconds(arm.facts.dropped) if arm.facts.dropped else 0
+        changed = _find_last_change(arm)
         if not has_scores:
             names = ("score", *SPREAD, "mean_score_low", "mean_score_high", "mean_layers")
-            return [Point(name, math.nan, dropped, 0) for name in names] if dropped else []
+            return [Point(name, math.nan, changed, 0) for name in names] if changed else []
         summary = summarise([record.score for record in arm.confirmed if record.score is not None])
         values = {"score": summary["median"], **{name: summary.get(of) for name, of in SPREAD.items()}}
         if (interval := self.intervals.get(tuple(record.key for record in arm.confirmed))) is not None:
             values["mean_score_low"], values["mean_score_high"] = interval
         values["mean_layers"] = median(record.mean_layers for record in arm.confirmed if record.mean_layers is not None)
-        return _build_points(values, max(dropped, *(to_milliseconds(record.ended) for record in arm.confirmed)), 0)
+        return _build_points(values, max(changed, *(to_milliseconds(record.ended) for record in arm.confirmed)), 0)
 
     def _build_tags(self, level: str, status: str, **tags: str) -> dict[str, str]:
         common = {"level": level, "study": self.name, "protocol_hash": self.plan.protocol_hash, "status": status}
@@ -347,6 +347,14 @@ def _select_components(metrics: Mapping[str, float]) -> Mapping[str, float]:
 
 def _find_last_end(trials: list[TrialFacts]) -> int | None:
     return max((to_milliseconds(trial.ended.time) for trial in trials if trial.ended), default=None)
+
+
+def _find_last_change(arm: ArmProgress) -> int:
+    """Find when a trial of the arm was last dropped, or its winner replaced one with confirm trials; 0 if never."""
+    is_replaced = any(trial.ended and trial not in arm.confirm_trials for trial in arm.facts.confirm)
+    times = [arm.facts.dropped] if arm.facts.dropped else []
+    times += [arm.winner.search.ended] if is_replaced and arm.winner and arm.winner.search else []
+    return max(map(to_milliseconds, times), default=0)
 
 
 # ---- tags

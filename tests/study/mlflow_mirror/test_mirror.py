@@ -16,7 +16,7 @@ import pytest
 from helpers.glue_folders import write_glue
 from helpers.journals import MadeJournal, failure_of, row_of
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.made_studies import predicted_study
+from helpers.made_studies import predicted_study, write_plan_of
 from helpers.messages import says
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
 from msgspec.structs import replace
@@ -269,6 +269,36 @@ def test_complete_arm_shows_its_median_and_spread(journal: MadeJournal) -> None:
     points = {point.name: point.value for point in runs_of(journal).arm("palbert/rte").points}
     spread = {"mean_score": 0.7, "lowest_score": 0.6, "highest_score": 0.8, "score_deviation": 0.02**0.5}
     assert points == pytest.approx({"score": 0.7, **spread, "mean_layers": 9.5})
+
+
+def test_arm_with_another_winner_loses_the_old_score(tmp_path: Path, uri: str) -> None:
+    journal = planned(tmp_path / "mine")
+    plan = require_plan(journal.folder).plan
+    (arm,) = plan.arms
+    arm = replace(arm, space={"learning_rate": Interval(low=1e-5, high=1e-4)}, fixed={"batch_size": 32, "epochs": 3})
+    write_plan_of(journal.folder, replace(plan, arms=(replace(arm, samples=1),)))
+    journal.begin()
+    journal.whole_trial("a" * 16, [0.5])
+    journal.whole_trial("c" * 16, [0.6], phase="confirm", trial=0)
+    journal.whole_trial("d" * 16, [0.7], phase="confirm", trial=1)
+    journal.end()
+    mirror(journal.folder, uri)
+    assert stored_runs(uri)["palbert/rte"].data.metrics["score"] == pytest.approx(0.65)
+    write_plan_of(journal.folder, replace(plan, arms=(replace(arm, samples=2),)))
+    better = {"learning_rate": 3e-05, "batch_size": 32, "epochs": 3}
+    journal.begin(launch=2)
+    journal.whole_trial("b" * 16, [0.9], trial=1, config=better)
+    journal.whole_trial("e" * 16, [0.9], phase="confirm", trial=0, config=better)
+    journal.end(launch=2, status="interrupted")
+    mirror(journal.folder, uri)
+    run = stored_runs(uri)["palbert/rte"].data
+    assert run.tags["winner.learning_rate"] == "3e-05"
+    assert all(math.isnan(run.metrics[name]) for name in ("score", "mean_score", "mean_layers"))
+    journal.begin(launch=3)
+    journal.whole_trial("f" * 16, [0.8], phase="confirm", trial=1, config=better)
+    journal.end(launch=3)
+    mirror(journal.folder, uri)
+    assert stored_runs(uri)["palbert/rte"].data.metrics["score"] == pytest.approx(0.85)
 
 
 def test_stored_arms_have_spread_and_interval_of_tables(tmp_path: Path, uri: str) -> None:
