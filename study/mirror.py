@@ -225,7 +225,8 @@ def contradictions(mirrored: Mirror) -> list[str]:
 
     The comparison covers the digests of plan and journal, the keys of all trials, and the metrics of ended trials.
     """
-    stored, trials = read_runs(mirrored.uri, mirrored.study_id), mirrored.facts.trials
+    name = mirrored.folder.resolve().name
+    stored, trials = read_runs(mirrored.uri, mirrored.study_id, name=name), mirrored.facts.trials
     if "study" not in stored:
         return [f"MLflow has no copy of this study (study_id {mirrored.study_id})"]
     lines = _compare_digests(mirrored.folder, stored["study"].tags)

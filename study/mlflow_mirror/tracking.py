@@ -214,14 +214,19 @@ def count_experiments(uri: str) -> int:
     return len(MlflowClient(tracking_uri=uri).search_experiments(max_results=1000))
 
 
-def read_runs(uri: str, study_id: str) -> dict[str, Any]:
-    """Return the tags and latest metrics of a study's runs by key; search all experiments."""
+def read_runs(uri: str, study_id: str, *, name: str) -> dict[str, Any]:
+    """Return the tags and latest metrics of a study's runs by key, from the experiment called `name`.
+
+    If it has no run of the study, return those of all experiments: the folder was renamed. A copy of the study in
+    another folder has the same `study_id`, and its own experiment.
+    """
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = _search(client, experiments, study_id)
-    return {run.data.tags["key"]: run.data for run in runs}
+    names = {experiment.experiment_id: experiment.name for experiment in client.search_experiments()}
+    runs = list(_search(client, list(names), study_id))
+    own = [run for run in runs if names[run.info.experiment_id] == name]
+    return {run.data.tags["key"]: run.data for run in own or runs}
 
 
 def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]:

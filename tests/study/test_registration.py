@@ -58,7 +58,7 @@ def test_plan_is_registered_before_first_trial(tmp_path: Path, capsys: pytest.Ca
     said = f"According to the journal, plan {digest} {places_named}"
     assert registration(load_study(folder)) == said
     assert said in (folder / "report.html").read_text()
-    assert read_runs(uri, Mirror(folder, uri).study_id)["study"].tags["plan"] == digest
+    assert read_runs(uri, Mirror(folder, uri).study_id, name="mine")["study"].tags["plan"] == digest
     lines = (folder / "events.jsonl").read_text().splitlines()
     assert ['"plan_registered"' in line for line in lines[:4]] == [False, True, True, False]
 

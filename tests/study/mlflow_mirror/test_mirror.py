@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import shutil
 import statistics
 import subprocess
 import sys
@@ -457,6 +458,26 @@ def test_studies_of_one_name_stay_apart(tmp_path: Path, uri: str) -> None:
         mirror(tmp_path / owner / "mine", uri)
     client = MlflowClient(tracking_uri=uri)
     assert len(client.search_runs(["1"], "tags.level = 'study'")) == 2
+
+
+def test_copy_in_the_same_store_is_not_compared(journal: MadeJournal, uri: str) -> None:
+    journal.end()
+    mirror(journal.folder, uri)
+    original = journal.folder
+    journal.folder = shutil.copytree(original, original.with_name("copy"))
+    journal.begin(launch=2)
+    journal.whole_trial("e" * 16, [0.5], phase="confirm", trial=2)
+    journal.end(launch=2)
+    mirror(journal.folder, uri)
+    for study in (original, journal.folder):
+        assert main([str(study), "--tracking-uri", uri, "--compare"]) == 0
+
+
+def test_renamed_study_is_compared_with_its_former_experiment(journal: MadeJournal, uri: str) -> None:
+    journal.end()
+    mirror(journal.folder, uri)
+    renamed = journal.folder.rename(journal.folder.with_name("renamed"))
+    assert main([str(renamed), "--tracking-uri", uri, "--compare"]) == 0
 
 
 # On the command line
