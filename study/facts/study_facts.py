@@ -128,6 +128,7 @@ class TrialFacts:
     gpu_seconds: float = 0.0  # of the epochs reported
     decision: AshaDecided | None = None  # ASHA's last decision
     process: Process | None = None  # last process that trained the trial
+    restarts: int = 0  # how often the trial started again from its beginning
     attempts: int = 0  # failed attempts since the trial was started or reopened
     retries: list[TrialRetried] = field(default_factory=list)  # in all launches
     is_broken_off: bool = False  # True from a machine fault until the next epoch
@@ -145,6 +146,7 @@ class TrialFacts:
         """Discard the trial's reports, because the trial starts again from its beginning; its clock goes on."""
         self.scores, self.last, self.best, self.trained_in = {}, None, None, []
         self.gpu_seconds = 0.0
+        self.restarts += 1
 
     @property
     def epochs(self) -> int:

@@ -121,6 +121,7 @@ class StudyRuns:
             "mlflow.note.content": self._describe(trial, status),
         }
         tags |= {"retries": str(len(trial.retries))} if trial.retries else {}
+        tags |= {"restarts": str(trial.restarts)} if trial.restarts else {}
         tags |= {"stopped": "asha"} if status == "stopped" else {}
         if trial.phase == "confirm":
             best = arm.best_confirmed

@@ -259,6 +259,7 @@ class Tracking:
         self.run_ids: dict[str, str] = {}  # run key -> MLflow's id
         self._finished: dict[str, str] = {}  # run key -> digest of the content that MLflow has
         self._sent: dict[str, set[Point]] = {}  # run key -> points sent so far, until the run has ended
+        self._restarts: dict[str, str] = {}  # trial key -> restarts of the trial before the points in its run
         self._with_data = set[str]()  # keys of the runs that have their data set
         for run in _search(self.client, [self.experiment_id], study_id):
             key = run.data.tags["key"]
@@ -267,11 +268,14 @@ class Tracking:
             else:
                 self.run_ids[key] = run.info.run_id
                 self._finished[key] = run.data.tags.get("content", "")
+                if run.info.status != MLFLOW_STATUS["completed"]:  # such a trial does not start again
+                    self._restarts[key] = run.data.tags.get("restarts", "")
                 if run.inputs.dataset_inputs:
                     self._with_data.add(key)
 
     def write(self, run: Run) -> None:
         """Write the content of `run` to its MLflow run. Send nothing if MLflow already has this content."""
+        self._delete_if_restarted(run)
         digest = self._compute_digest(run)
         if self._finished.get(run.key) == digest:
             return
@@ -289,6 +293,17 @@ class Tracking:
             self.client.set_terminated(run_id, status=status, end_time=run.ended)
         self._send_batches(run, run_id, digest)
         self._finished[run.key] = digest
+
+    def _delete_if_restarted(self, run: Run) -> None:
+        """Delete the MLflow run of a trial that has started again since, because MLflow deletes no single points."""
+        restarts = run.tags.get("restarts", "")
+        if self._restarts.setdefault(run.key, restarts) == restarts:
+            return
+        self.client.delete_run(self.run_ids.pop(run.key))
+        self._restarts[run.key] = restarts
+        self._finished.pop(run.key, None)
+        self._sent.pop(run.key, None)
+        self._with_data.discard(run.key)
 
     def _compute_digest(self, run: Run) -> str:
         """Hash the run's content, its parent's ID, and the bytes of its files."""

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from analysis.tables import write_tables
 from study.facts import lock
-from study.facts.events import FILE, EpochReported, TrialEnded, TrialRestarted
+from study.facts.events import FILE, EpochReported, TrialEnded, TrialReopened, TrialRestarted
 from study.facts.journal_copy import COPY, keep_copy
 from study.facts.plan_file import require_plan
 from study.launching.child_processes import MIRROR_NICENESS, start_mirror
@@ -417,6 +417,39 @@ def test_resumed_trial_stays_in_its_run(journal: MadeJournal, uri: str) -> None:
     second = stored_runs(uri)[key]
     assert (second.info.run_id, second.info.status) == (first.info.run_id, "FINISHED")
     assert [(step, value) for step, value, _ in curves(uri, second)["epoch/score"]] == [(1, 0.5), (2, 0.6)]
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+@pytest.mark.parametrize("again", [TrialRestarted, TrialReopened])
+def test_trial_that_ran_again_has_the_curves_of_a_new_store(
+    again: type, is_followed: bool, journal: MadeJournal, uri: str, empty_store: Path, tmp_path: Path
+) -> None:
+    """Whether one process writes both attempts, or another one does after a kill."""
+    key, mirrored = "e" * 16, Mirror(journal.folder, uri)
+    journal.start(key, trial=3)
+    for epoch in (1, 2, 3):
+        journal.epoch(key, epoch, 0.1 * epoch)
+    mirrored.read()
+    mirrored.write(final=False)
+    if again is TrialReopened:
+        journal.finish(key, error="boom")
+        mirrored.read()
+        mirrored.write(final=False)
+    journal.append(again(time=journal.now(), key=key, reason="asked"))
+    journal.epoch(key, 1, 0.5)
+    if is_followed:
+        mirrored.read()
+        mirrored.write(final=False)
+    journal.epoch(key, 2, 0.6)
+    journal.finish(key)
+    journal.end()
+    mirror(journal.folder, uri)
+    new = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'new.db')}"
+    mirror(journal.folder, new)
+    assert curves(uri, stored_runs(uri)[key]) == curves(new, stored_runs(new)[key])
+    before = content(uri)
+    mirror(journal.folder, uri)
+    assert content(uri) == before
 
 
 def test_torn_last_line_is_left_for_later(journal: MadeJournal, uri: str) -> None:
