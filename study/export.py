@@ -24,7 +24,7 @@ from typing import Annotated
 import numpy as np
 
 from study.decisions.progress import compute_progress
-from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
+from study.facts.plan_file import INCLUDE_NOW, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
@@ -32,6 +32,7 @@ from study.plans.resolved_plan import ResolvedPlan, chooses_epoch_on_dev
 from study.storage.addresses import check_new_folder
 from study.storage.models import local_model
 from study.stored_models.choice import ModelChoice, choose_model
+from study.stored_models.own_methods import include_methods
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration import AtLeastOne
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
@@ -70,7 +71,7 @@ def run(options: Options) -> int:
     folder = Path(os.path.realpath(options.to))
     study = Path(options.study)
     record, plan = choose_model(study, options), require_plan(study).plan
-    include_for(record.method, plan.request, options.include)
+    include_methods(study, [record], options.include)
     layer = options.at_layer
     at = None if layer is None else read_layer_scores(study, record, layer)
     scores, limits = _list_scores(study, record), list_limits(plan, record)

@@ -24,7 +24,7 @@ from study.decisions.progress import compute_progress
 from study.facts import events
 from study.facts.events import EpochReported
 from study.facts.journal_copy import check_not_lost
-from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
+from study.facts.plan_file import INCLUDE_NOW, require_plan
 from study.facts.study_facts import StudyFacts, apply_line
 from study.facts.study_folder import (
     BROWSE,
@@ -47,6 +47,7 @@ from study.mlflow_mirror.tracking import (
     skip_disk_flushes,
 )
 from study.storage.addresses import TRACKING_HELP, check_tracking_address
+from study.stored_models.own_methods import include_methods
 from study.terminal.command_line import Command, argument, option
 from study.terminal.processes import require_package
 from study.terminal.text import counted, masked, print_lines, python
@@ -374,10 +375,10 @@ def register_models(mirrored: Mirror, *, include: Sequence[str] = ()) -> None:
     """
     assert mirrored.tracking is not None, "copy the study first"
     plan = require_plan(mirrored.folder).plan
-    for method in plan.request.methods:
-        include_for(method, plan.request, include)
+    progress = compute_progress(plan, mirrored.facts)
+    include_methods(mirrored.folder, [record for arm in progress.arms for record in arm.confirmed], include)
     try:
-        for line in register(mirrored.tracking, compute_progress(plan, mirrored.facts), mirrored.folder):
+        for line in register(mirrored.tracking, progress, mirrored.folder):
             print(line, flush=True)
     except OSError:  # a file of a model
         raise

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated
 import trainables
 from study.decisions.progress import compute_progress
 from study.facts.plan_file import FILE as PLAN
-from study.facts.plan_file import INCLUDE_NOW, include_for, require_plan
+from study.facts.plan_file import INCLUDE_NOW, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
@@ -36,6 +36,7 @@ from study.plans.resolved_plan import chooses_epoch_on_dev
 from study.storage.addresses import check_new_file
 from study.storage.models import DESCRIPTION, WEIGHTS, local_model
 from study.stored_models.choice import ModelChoice, choose_model
+from study.stored_models.own_methods import include_methods
 from study.terminal.command_line import Command, argument, option, read_settings
 from study.terminal.text import counted
 from trainables.configuration import Inside
@@ -45,6 +46,7 @@ from trainables.data.glue import read_texts
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
 from trainables.files.atomic_files import write_text
+from trainables.files.method_files import join_folders
 
 if TYPE_CHECKING:
     from trainables.data.examples import Examples
@@ -282,7 +284,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None, li
     folder = Path(options.model)
     if (folder / PLAN).exists():
         record = choose_model(folder, options)
-        include_for(record.method, require_plan(folder).plan.request, options.include)
+        include_methods(folder, [record], options.include)
         with local_model(record.model or "", record.model_digest) as model:
             yield model, predictions_file(folder, record.key), _list_choices(record, folder, options)
     elif any((options.trial, options.method, options.task)):
@@ -295,7 +297,8 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None, li
             "it; allowed: a whole model, or AutoModelForSequenceClassification for this one"
         )
     else:
-        include_for("", None, options.include)
+        if options.include:
+            trainables.include(join_folders(options.include), named="--include")
         yield folder, None, []
 
 

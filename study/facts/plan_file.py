@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 import trainables
@@ -384,18 +383,3 @@ def include_folder(methods: Iterable[str], folder: str, *, option: str = "--incl
         lost = f"the folder {folder} with the study's method {missing[0]} is missing"
         fault = f"the folder {folder} does not contain the study's method {missing[0]}" if is_there else lost
         raise ValueError(f"{fault}; allowed: {option} with a folder of all methods of the study")
-
-
-def include_for(method: str, plan: Plan | None, folders: Sequence[str] | None) -> None:
-    """Register a user's method from `folders`. Without folders, use the --include folders of the plan.
-
-    A command without an option for folders gives None.
-
-    Raises:
-        ValueError: the folder is missing, or is not a folder of methods.
-    """
-    if folders:
-        trainables.include(method_files.join_folders(folders), named="--include")
-    elif plan is not None and plan.include is not UNSET:
-        option = "study.launch --continue with --include" if folders is None else "--include"
-        include_folder([method], plan.include, option=option)

@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from study.facts.plan_file import find_data, include_for, require_plan
+from study.facts.plan_file import find_data, require_plan
 from study.facts.record import Record
 from study.storage.models import local_model
 from study.stored_models.choice import ModelChoice, choose_model
+from study.stored_models.own_methods import include_methods
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
@@ -34,7 +35,7 @@ def run(options: Options) -> int:
     folder = Path(options.study)
     for key in options.trials:
         record = choose_model(folder, ModelChoice(trial=key))
-        include_for(record.method, require_plan(folder).plan.request, None)
+        include_methods(folder, [record], None)
         with local_model(record.model or "", record.model_digest) as model:
             _predict_dev(folder, record, model, Path(options.to) / f"{key}.npz")
     return 0

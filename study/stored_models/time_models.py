@@ -20,11 +20,12 @@ import msgspec
 
 from study.decisions.progress import compute_progress
 from study.facts.events import TimesMeasured
-from study.facts.plan_file import find_data, include_for, require_plan
+from study.facts.plan_file import find_data, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.plans.resolved_plan import format_arm_name
 from study.storage.models import explain_missing_model, local_model, locate_model, model_exists
+from study.stored_models.own_methods import include_methods
 from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on
 from study.terminal.text import clock, counted, list_first
@@ -50,8 +51,7 @@ def run(options: Options) -> int:
     os.dup2(2, 1)  # what a method prints must not stand within the event
     folder = Path(options.study)
     stored, missing = _find_models(folder)
-    for method in {record.method for records in stored.values() for record in records}:
-        include_for(method, require_plan(folder).plan.request, None)
+    include_methods(folder, [record for records in stored.values() for record in records], None)
     event = _measure(stored, options)
     with event_output:
         event_output.write(msgspec.json.encode(msgspec.structs.replace(event, missing=missing)))

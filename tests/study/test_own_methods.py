@@ -25,7 +25,7 @@ from study import check_method, export, launch, predict, status
 from study.facts.plan_file import require_plan, write_plan
 from study.facts.provenance import code_of_method, read_provenance
 from study.facts.study_facts import read_facts
-from study.stored_models import time_models
+from study.stored_models import predict_dev, time_models
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.files import method_files
@@ -324,6 +324,52 @@ def exported(exported_once: Path, tmp_path: Path) -> Iterator[Path]:
     """A copy of it."""
     yield shutil.copytree(exported_once, tmp_path / "exported")
     method_files.include(None)
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study of a trained model of the page's method, and the method's folder, which its plan names."""
+    place = tmp_path_factory.mktemp("trained")
+    methods, folder = write_methods(place / "methods"), place / "study"
+    trainables.include(methods)
+    trained_study(folder, "entropy", "rte", config={"epochs": 1})
+    file = require_plan(folder)
+    request = replace(file.plan.request, include=str(methods))
+    write_plan(folder, replace(file, plan=replace(file.plan, request=request)))
+    method_files.include(None)
+    return place
+
+
+@pytest.fixture
+def trained(trained_once: Path) -> Iterator[Path]:
+    files = {path: path.read_text() for path in (trained_once / "methods").iterdir() if path.is_file()}
+    yield trained_once
+    method_files.include(None)
+    for path, text in files.items():
+        path.write_text(text)
+
+
+def test_commands_run_no_files_that_never_ran_here(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, methods, ran = trained / "study", trained / "methods", tmp_path / "ran"
+    with (methods / "entropy.py").open("a") as file:
+        file.write(f"open({str(ran)!r}, 'w').close()\n")
+    (key,) = (record.key for record in read_facts(folder).records if record.model != "/gone")
+    capsys.readouterr()
+    for refused in (
+        lambda: predict.main([str(folder), str(input_file(tmp_path))]),
+        lambda: export.main([str(folder), "--to", str(tmp_path / "exported")]),
+    ):
+        assert refused() == 2
+        assert says(capsys.readouterr().err, f"entropy from {methods}, ", "not run on this machine", "add --include ")
+    assert predict_dev.main([str(folder), key, "--to", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert says(said, "not run on this machine", f"--continue {folder} --include {methods} --dry-run\n")
+    assert not ran.exists()
+    assert export.main([str(folder), "--to", str(tmp_path / "exported"), "--include", str(methods)]) == 0
+    method_files.include(None)
+    assert ran.exists() and predict_dev.main([str(folder), key, "--to", str(tmp_path)]) == 0
 
 
 def input_file(folder: Path) -> Path:

@@ -78,23 +78,31 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         """Return a folder in the cache with a copy of all files; write the copy if it is missing or has changed."""
         from filelock import FileLock
 
-        contents = {name: text.encode() for name, text in self.sources.items()} | dict(self.files)
-        folder = cache / "methods" / _digest(contents)
-
-        def is_whole() -> bool:
-            paths = [(folder / name, content) for name, content in contents.items()]
-            return all(path.is_file() and path.read_bytes() == content for path, content in paths)
+        folder = self._locate_copy(cache)
 
         def fill(unfinished: Path) -> None:
-            for name, content in contents.items():
+            for name, content in self._contents.items():
                 (unfinished / name).write_bytes(content)
 
-        if not is_whole():
+        if not self.is_copied(cache):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{folder}.lock"):
-                if not is_whole():
+                if not self.is_copied(cache):
                     write_folder(folder, fill)
         return folder
+
+    def is_copied(self, cache: Path) -> bool:
+        """Check whether the cache has a copy of all files, as it has once exactly these files were imported."""
+        folder = self._locate_copy(cache)
+        paths = [(folder / name, content) for name, content in self._contents.items()]
+        return all(path.is_file() and path.read_bytes() == content for path, content in paths)
+
+    @property
+    def _contents(self) -> dict[str, bytes]:
+        return {name: text.encode() for name, text in self.sources.items()} | dict(self.files)
+
+    def _locate_copy(self, cache: Path) -> Path:
+        return cache / "methods" / _digest(self._contents)
 
     def defines(self, method: str) -> bool:
         """Check whether the folder has both files of a method."""
