@@ -53,7 +53,7 @@ from study.storage.addresses import is_uri
 from study.storage.models import DESCRIPTION, WEIGHTS, DamagedModel, find_model_address, local_model
 from study.terminal.command_line import Command, argument, option
 from study.terminal.processes import require_package
-from study.terminal.text import clock, counted, joined, masked
+from study.terminal.text import clock, counted, joined, masked, print_lines
 from trainables.configuration import Count
 from trainables.configuration.schema import Typed, to_plain
 from trainables.files.atomic_files import is_unfinished
@@ -300,6 +300,7 @@ def compare_answers(study: Study, drawn: list[Record]) -> Iterator[str]:
             if done.returncode:
                 yield f"stored models cannot run again: {_message(done)}"
                 return
+            print_lines([line for line in done.stderr.splitlines() if line.startswith("warning: ")], sys.stderr)
         for record in drawn:
             path = predictions_file(study.folder, record.key)
             stored, now = read_predictions(study, record), read_predictions(again, record)

@@ -25,7 +25,7 @@ from study.facts.record import Record
 from study.plans.resolved_plan import ResolvedPlan
 from study.storage.models import local_model
 from study.stored_models.choice import with_current_model_address
-from study.stored_models.own_methods import include_methods
+from study.stored_models.own_methods import include_unchanged_methods
 from study.submit import predict_split
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import python
@@ -68,7 +68,9 @@ def run(options: Options) -> int:
             raise ValueError(
                 f"{folder} has no confirm trial of {', '.join(without)} that completed; allowed: a task with models"
             )
-        include_methods(folder, [record for records in models.values() for record in records], options.include)
+        include_unchanged_methods(
+            folder, [record for records in models.values() for record in records], options.include
+        )
         answers = {task: [_score_model(record, rows[task], data) for record in models[task]] for task in rows}
         journal.append(*(_make_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
     for task, scores in answers.items():

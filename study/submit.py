@@ -28,7 +28,7 @@ from study.predict import INFERENCE_BATCH, label_text
 from study.storage.addresses import check_file
 from study.storage.models import local_model
 from study.stored_models.choice import list_best_records, with_current_model_address
-from study.stored_models.own_methods import include_methods
+from study.stored_models.own_methods import include_unchanged_methods
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration import Count
 from trainables.configuration.schema import Typed
@@ -99,7 +99,7 @@ def run(options: Options) -> int:
     if options.data is None and classify_data(data) == "folder" and not Path(data).is_dir():
         raise ValueError(describe_lost_folder("data", data, remedy="add --data with the current path"))
     check_rows(data, studied={task for best in chosen for task in best}, any_length=options.any_length)
-    include_methods(folder, [record for best in chosen for record in best.values()], options.include)
+    include_unchanged_methods(folder, [record for best in chosen for record in best.values()], options.include)
     for best, out in zip(chosen, outs, strict=True):
         _write_submission(out, best, data)
         if classify_data(data) == "mini":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
 
@@ -10,6 +11,7 @@ from study.facts.events import LaunchBegan
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.terminal.text import counted
 from trainables import base_method
+from trainables.files.method_files import compute_digest
 
 _SHOWN_DIGITS = 12  # of a commit or a digest
 
@@ -19,6 +21,17 @@ def list_own_methods(facts: StudyFacts) -> set[str]:
     included = {method for launch in facts.launches.values() for method in launch.began.included or {}}
     methods = {trial.arm.method for trial in facts.trials.values()}
     return {method for method in methods if base_method(method) in included}
+
+
+def list_edited_methods(facts: StudyFacts, trials: Iterable[TrialFacts]) -> list[str]:
+    """List the included methods whose files are not those that trained the trials."""
+    edited = dict[str, None]()
+    for trial in trials:
+        method, launches = base_method(trial.arm.method), [facts.launches[number] for number in trial.trained_in]
+        now, recorded = compute_digest(method), {(launch.began.included or {}).get(method) for launch in launches}
+        if now is not None and recorded - {now}:
+            edited[method] = None
+    return [*edited]
 
 
 class FirstCode:

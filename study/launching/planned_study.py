@@ -17,6 +17,7 @@ import search_spaces
 import trainables
 from study.cluster.resources import count_local_gpus
 from study.decisions.progress import StudyProgress
+from study.facts.code_history import list_edited_methods
 from study.facts.events import utc_now
 from study.facts.plan_file import FILE as PLAN
 from study.facts.plan_file import (
@@ -51,7 +52,6 @@ from study.plans.resolved_plan import (
 from study.plans.settings import list_scopes
 from study.plans.sweeps import describe_sweeps
 from study.terminal.text import list_first, masked
-from trainables import base_method
 from trainables.configuration.ranges import list_combinations
 from trainables.configuration.schema import MOST, Configuration, to_plain
 from trainables.data import glue
@@ -361,15 +361,10 @@ def _note_changed_methods(plan: ResolvedPlan, facts: StudyFacts) -> list[str]:
     """Note the user's own methods whose files have changed since they were trained; [] if nothing is left to run."""
     if (methods := method_files.included()) is None or StudyProgress(plan, facts, max_gpu_hours=None).is_finished:
         return []
-    changed = dict[str, None]()
-    for trial in facts.trials.values():
-        method, launches = base_method(trial.arm.method), [facts.launches[number] for number in trial.trained_in]
-        if any((launch.began.included or {}).get(method) != methods.digests.get(method) for launch in launches):
-            changed[method] = None
-    if not changed:
+    if not (changed := list_edited_methods(facts, facts.trials.values())):
         return []
     return [
-        f"the files of {list_first([*changed], MOST_ARMS)} in {methods.folder} have changed since earlier trials: "
+        f"the files of {list_first(changed, MOST_ARMS)} in {methods.folder} have changed since earlier trials: "
         "completed trials stay, and the tables note the other code; trials under way begin again"
     ]
 

@@ -7,15 +7,18 @@ files have run on this machine before, of which `IncludedMethods.copy` keeps a c
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
 
 import trainables
+from study.facts.code_history import list_edited_methods
 from study.facts.plan_file import include_folder, require_plan
 from study.facts.record import Record
-from study.terminal.text import python
+from study.facts.study_facts import read_facts
+from study.terminal.text import print_lines, python
 from trainables import base_method
 from trainables.files import method_files
 from trainables.files.sources import cache_folder
@@ -24,11 +27,33 @@ from trainables.files.sources import cache_folder
 def include_methods(study: Path, records: Collection[Record], folders: Sequence[str] | None) -> None:
     """Register the users' methods that trained `records`, from `folders` or else from the folders of the study's plan.
 
-    A command without an option for folders gives None.
+    Warn if the methods' files have changed since. A command without an option for folders gives None.
 
     Raises:
         ValueError: a folder is missing, is not a folder of methods, or has files that have not run on this machine.
     """
+    _include(study, records, folders)
+    print_lines([f"warning: {line}" for line in _describe_edits(study, records)], sys.stderr)
+
+
+def include_unchanged_methods(study: Path, records: Collection[Record], folders: Sequence[str] | None) -> None:
+    """Register methods as `include_methods` does; raise ValueError if their files have changed since the training."""
+    _include(study, records, folders)
+    for line in _describe_edits(study, records):
+        raise ValueError(f"{line}; allowed: --include with a folder of the files that trained them")
+
+
+def _describe_edits(study: Path, records: Collection[Record]) -> list[str]:
+    """Describe in a line which methods' files have changed since they trained `records`; [] if none has."""
+    if (methods := method_files.included()) is None:
+        return []
+    facts = read_facts(study)
+    edited = list_edited_methods(facts, [facts.trials[record.key] for record in records])
+    where = f"the files of {', '.join(edited)} in {methods.folder}"
+    return [f"{where} have changed since they trained the study's models"] if edited else []
+
+
+def _include(study: Path, records: Collection[Record], folders: Sequence[str] | None) -> None:
     if folders:
         trainables.include(method_files.join_folders(folders), named="--include")
     elif (folder := require_plan(study).plan.request.include) is not UNSET:

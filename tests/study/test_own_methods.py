@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from helpers.launched_studies import launched_study, mini_plan
+from helpers import launched_studies
+from helpers.launched_studies import PROVENANCE, launched_study, mini_plan
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.messages import says
 from helpers.own_methods import edit, write_methods
@@ -26,6 +27,7 @@ from study.facts.plan_file import require_plan, write_plan
 from study.facts.provenance import code_of_method, read_provenance
 from study.facts.study_facts import read_facts
 from study.stored_models import predict_dev, time_models
+from study.stored_models.own_methods import include_methods, include_unchanged_methods
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.files import method_files
@@ -370,6 +372,25 @@ def test_commands_run_no_files_that_never_ran_here(
     assert export.main([str(folder), "--to", str(tmp_path / "exported"), "--include", str(methods)]) == 0
     method_files.include(None)
     assert ran.exists() and predict_dev.main([str(folder), key, "--to", str(tmp_path)]) == 0
+
+
+def test_edited_files_are_told_or_refused_for_trained_models(
+    methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "own"
+    trainables.include(methods)
+    plan = mini_plan(methods=("entropy",), tasks=("rte",), include=str(methods))
+    launched_studies.launch(folder, plan, code=replace(PROVENANCE, included=method_files.included().digests))
+    records = read_facts(folder).records
+    for include in (include_methods, include_unchanged_methods):
+        include(folder, records, [str(methods)])
+    assert capsys.readouterr().err == ""
+    edit(methods / "entropy.py", "draws = 1", "draws = 2")
+    include_methods(folder, records, [str(methods)])
+    edited = f"the files of entropy in {methods} have changed since they trained "
+    assert says(capsys.readouterr().err, f"warning: {edited}")
+    with pytest.raises(ValueError, match=f"^{re.escape(edited)}.*; allowed: --include with "):
+        include_unchanged_methods(folder, records, [str(methods)])
 
 
 def input_file(folder: Path) -> Path:

@@ -178,7 +178,7 @@ def write_rte(folder, rows):
 )
 def test_unanswerable_test_set_is_refused_first(study, models, tmp_path, capsys, monkeypatch, content, message):
     write(study, arm("albert", "rte", [0.7], model=models["rte"]))
-    monkeypatch.setattr("study.submit.include_methods", lambda *_: pytest.fail("models were looked at"))
+    monkeypatch.setattr("study.submit.include_unchanged_methods", lambda *_: pytest.fail("models were looked at"))
     (tmp_path / "RTE").mkdir()
     file = tmp_path / "RTE" / "test.tsv"
     if content is not None:
