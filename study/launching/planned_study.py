@@ -440,7 +440,8 @@ def command_line() -> str:
 
     Nothing of --then stays: often it is a message to a service whose address is a secret.
     """
-    words = ["python", "-m", "study.launch", *sys.argv[1:]]
+    arguments = sys.argv[2:] if sys.argv[1:2] == ["launch"] else sys.argv[1:]  # of `glue-study launch`
+    words = ["python", "-m", "study.launch", *arguments]
     hides = [before == "--then" for before in ["", *words]]
     words = ["--then=***" if word.startswith("--then=") else word for word in words]
     return masked(shlex.join("***" if hidden else word for word, hidden in zip(words, hides, strict=False)))
