@@ -127,7 +127,8 @@ def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
         is_repaired = repair_predictions(folder, journal.facts.records)
         if storage is None:
             print_lines(describe_finished(scheduler, folder), sys.stderr)
-            if not all((folder / name).is_file() for name in EXPORTS):
+            is_outdated = last is not None and last.has_later_changes
+            if is_outdated or not all((folder / name).is_file() for name in EXPORTS):
                 is_exported = write_files(folder, scheduler.progress)
         else:
             end_unsettled(scheduler, storage=storage.address, folder=folder)

@@ -50,6 +50,7 @@ from trainables.configuration.schema import Configuration, Typed, Value
 Became = Literal["tried again", "failed", "launch refused"]  # outcome of a failed attempt
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
 _OF_RUNNING_TRIALS = (TrialStarted, EpochReported, TrialRetried)  # events that only a running launch writes
+_OF_TABLES = (TrialDropped, ScoredOnTest, TimesMeasured)  # events of other commands that change tables
 
 
 def read_facts(folder: Path) -> StudyFacts:
@@ -100,6 +101,7 @@ class LaunchFacts:
     began: LaunchBegan
     ended: LaunchEnded | None = None  # None while the launch runs, or if it was killed
     last: str = ""  # time of the last start, report or interruption of a trial; "" before the first
+    has_later_changes: bool = False  # another command changed the tables after the launch's end
 
     def measure_seconds(self) -> float:
         """Return the seconds from the launch's start to its end; if it has no end, to the last event of its trials."""
@@ -240,6 +242,8 @@ class StudyFacts:
             self.notices.append(event)
         if isinstance(event, _OF_RUNNING_TRIALS) and self.last_launch:
             self.last_launch.last = event.time
+        if isinstance(event, _OF_TABLES) and self.last_launch and self.last_launch.ended:
+            self.last_launch.has_later_changes = True
         match event:
             case EpochReported():
                 self._report(event)

@@ -9,6 +9,7 @@ from helpers.mlflow_stores import free_port
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from study import drop
 from study.decisions.progress import compute_progress
 from study.facts.events import Execution, read_events
 from study.facts.journal_copy import COPY
@@ -124,6 +125,20 @@ def test_exports_deleted_while_tables_are_made_are_there_afterwards(tmp_path, mo
     monkeypatch.setattr("study.rebuild.analyse", analyse)
     write_files(folder, progress)
     assert all((folder / name).exists() for name in EXPORTS)
+
+
+def test_launch_after_drop_writes_tables_again(tmp_path, monkeypatch):
+    folder = launched_study(tmp_path / "s")
+    facts = read_facts(folder)
+    assert write_files(folder, compute_progress(facts.plan, facts))
+    analysed = pretend_to_analyse(monkeypatch)
+    key = next(record.key for record in facts.records if record.phase == "confirm")
+    assert drop.main([str(folder), key, "--because", "a bad disk"]) == 0
+    options = study_launch.parser().options(["--continue", str(folder), "--tracking-uri", "none"])
+    run_study(prepare(require_plan(folder).plan.request, options), options)
+    assert analysed == [folder]
+    records = (folder / "records.jsonl").read_text()
+    assert "a bad disk" in records
 
 
 def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, str]:
