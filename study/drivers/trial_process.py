@@ -76,7 +76,7 @@ class TrialProcess:
 
         Args:
             gpus: CUDA_VISIBLE_DEVICES of the process; None means that of this process.
-            threads: number of CPU threads, unless OMP_NUM_THREADS is set.
+            threads: number of CPU threads; this process's OMP_NUM_THREADS has no effect.
             log: file to which the process's output is appended. None, or a file that cannot be opened, means the
                 output of this process.
             niceness: added to that of this process.
@@ -84,7 +84,7 @@ class TrialProcess:
         _adopt_orphans()
         self.connection, worker_end = Pipe()
         place = _anonymous_file()  # what the process does now, as its last words if it crashes
-        variables = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+        variables = {"OMP_NUM_THREADS": str(threads)}
         variables["PYTHONUNBUFFERED"] = "1"  # so that a killed process has logged its output
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # Ray gives its workers the launch's
         if gpus is not None:

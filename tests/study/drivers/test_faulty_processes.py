@@ -283,6 +283,20 @@ def test_worker_leaves_no_zombie_where_nobody_collects_orphans() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the environment of a process")
+def test_worker_has_threads_of_its_trial_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    before = psutil.Process().children()
+    process = TrialProcess(gpus="", threads=2, log=None)
+    try:
+        (child,) = (child for child in psutil.Process().children() if child not in before)
+        assert child.environ()["OMP_NUM_THREADS"] == "2"
+    finally:
+        process.receive()
+        process.end()
+        process.wait()
+
+
 # ---- a launch whose worker does not answer, or does not end
 
 
