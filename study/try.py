@@ -78,6 +78,8 @@ def run(options: Options) -> int:
         options = replace(options, out=os.path.realpath(options.out))
     require_package("torch")
     spec, values, resolved = resolve_spec(options)
+    if options.limit == 1 and spec.selection == "holdout":
+        raise ValueError("--limit is 1, but a slice of train is held out to select the epoch; allowed: 2 or more")
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in values.items()]
     print(f"{spec.method}/{spec.task}, seed {spec.seed}", *format_columns(rows), sep="\n", flush=True)
     task = TASKS[spec.task]

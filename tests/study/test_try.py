@@ -164,6 +164,7 @@ def test_a_fault_of_the_method_has_its_traceback(methods, capsys):
         ),
         (["palbert", "--task", "rte", "--num_train_epochs", "1"], "here, --num_train_epochs is --epochs 1"),
         (["palbert", "--task", "rte", "--set", "bet=1"], "did you mean beta?"),
+        (["albert", "--task", "sst2", "--profile", "mini", "--limit", "1"], "--limit is 1, but "),
         (["palbert", "--task", "rte", "--out", "/"], "allowed: a new or an empty folder"),
     ],
 )
