@@ -14,6 +14,7 @@ a default. `option` or `argument` gives the help text. The parser is built from 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import select
@@ -265,9 +266,10 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _read_number(text: str) -> int | float | str:
-    """Read a number as `--set` does; return any other text unchanged."""
+    """Read a finite number as `--set` does; return any other text unchanged."""
     value = read_value(text)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
+    is_number = isinstance(value, float) and math.isfinite(value)  # JSON has NaN and Infinity
+    return value if is_number or (isinstance(value, int) and not isinstance(value, bool)) else text
 
 
 def _list_types(kind: Any) -> Iterator[Any]:

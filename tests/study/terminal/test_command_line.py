@@ -218,6 +218,12 @@ def test_options_are_read_as_their_fields_say():
     assert read == Chosen(folder="runs", seeds=3, names=["a", "b"], json=True)
 
 
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
+def test_option_of_a_number_takes_no_nan_or_infinity(text):
+    with pytest.raises(ValueError, match=f"--max-minutes is '{text}'; allowed: a number"):
+        study.launch.main.parser().options([f"--max-minutes={text}"])
+
+
 def test_option_repeated_with_the_same_value_is_allowed():
     read = Parser(Chosen, "study.choose", "").options(["runs", "--seeds", "3", "--seeds", "3", "--json", "--json"])
     assert read == Chosen(folder="runs", seeds=3, json=True)
