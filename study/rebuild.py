@@ -217,7 +217,8 @@ def _repair(folder: Path, record: Record) -> bool:
         content = b"" if done.returncode else (Path(temporary) / path.name).read_bytes()
     if hashlib.sha256(content).hexdigest() == record.predictions_digest:
         write_bytes(path, content)
-        print(f"{path} was {fault}; the stored model predicted dev again, as recorded in the journal")
+        line = f"{path} was {fault}; the stored model predicted dev again, as recorded in the journal"
+        print(line, file=sys.stderr)  # a launch with --json prints JSON alone on stdout
         return True
     reason = "the stored model gives other predictions than those recorded in the journal"
     if done.returncode:

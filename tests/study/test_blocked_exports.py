@@ -77,7 +77,7 @@ def test_predictions_are_made_again_by_the_stored_model(tmp_path, capfd):
     records = [replace(one, predictions_digest=hashlib.sha256(whole).hexdigest()) for one in read_facts(folder).records]
     path.write_bytes(whole[:100])
     assert rebuild.repair_predictions(folder, records) and path.read_bytes() == whole
-    assert says(capfd.readouterr().out, f"{path} was damaged; ", "predicted dev again")
+    assert says(capfd.readouterr().err, f"{path} was damaged; ", "predicted dev again")
     path.unlink()
     (Path(record.model or "") / "model.safetensors").unlink()
     assert not rebuild.repair_predictions(folder, records)
@@ -94,7 +94,7 @@ def test_launch_of_a_finished_study_repairs_its_predictions(tmp_path, capfd):
     whole = path.read_bytes()
     path.write_bytes(whole[:60])
     assert launch.main(study) == 0 and path.read_bytes() == whole
-    assert says(capfd.readouterr().out, f"{path} was damaged; ", "predicted dev again")
+    assert says(capfd.readouterr().err, f"{path} was damaged; ", "predicted dev again")
     path.write_bytes(whole[:60])
     for weights in (tmp_path / "s" / "trials").glob("*/model-epoch-1/model.safetensors"):
         weights.unlink()
