@@ -59,7 +59,7 @@ from trainables.files.sources import cache_folder
 from trainables.models.devices import device_and_threads
 from trainables.pretraining.configuration import PretrainingSpec
 from trainables.pretraining.run import PretrainingRun
-from trainables.runs.trial import Unavailable
+from trainables.runs.trial import Unavailable, UnreadableState
 from trainables.runs.trial_files import (
     STATE,
     has_state,
@@ -240,6 +240,8 @@ class _Leader:
         rows = self._run.history
         if rows:
             made = replace(made, steps=rows[-1].steps, tokens=rows[-1].tokens, scores=rows[-1].scores)
+        else:  # also if the state of an earlier command is gone
+            made = replace(made, steps=0, tokens=0, scores={})
         epochs = self._file.epochs[: len(rows)]
         epochs += tuple(Epoch(ended=utc_now(), row=row) for row in rows[len(epochs) :])
         self._file = replace(self._file, made=made, epochs=epochs, **changes)
@@ -257,7 +259,10 @@ def _goes_on(wanted: bool, member: Member) -> bool:
 
 def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
     """Load the saved state, if it exists. Rank 0 reads the file and broadcasts the state to the other processes."""
-    state = read_state(folder) if member.rank == 0 and has_state(folder) else None
+    try:
+        state = read_state(folder) if member.rank == 0 and has_state(folder) else None
+    except UnreadableState as error:
+        raise UnreadableState(f"{error}; delete {folder / STATE} to start again") from error
     if member.number > 1:
         sent = [state]
         distributed.broadcast_object_list(sent, src=0)

@@ -472,6 +472,20 @@ def test_damaged_state_is_one_line(tmp_path, corpus, capsys):
     assert "contains state.pt, but no pretraining" in line
 
 
+@pytest.mark.slow
+def test_lost_or_damaged_state_starts_again(tmp_path, corpus, capsys):
+    folder = tmp_path / "to"
+    arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL]
+    pretrain_until_write(3, arguments)  # after two epochs
+    (folder / "state.pt").write_bytes(b"no state")
+    assert pretrain.main(arguments) == 2
+    assert says(capsys.readouterr().err, "state.pt is damaged: ", f"delete {folder}/state.pt to start again\n")
+    (folder / "state.pt").unlink()
+    assert pretrain.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "continues after" not in said and "6 steps of 8 examples" in said
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @two_cores
