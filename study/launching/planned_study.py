@@ -16,6 +16,7 @@ from msgspec.structs import replace
 import search_spaces
 import trainables
 from study.cluster.resources import count_local_gpus
+from study.decisions.asha import list_rungs
 from study.decisions.progress import StudyProgress
 from study.facts.code_history import list_edited_methods
 from study.facts.events import utc_now
@@ -51,7 +52,7 @@ from study.plans.resolved_plan import (
 )
 from study.plans.settings import list_scopes
 from study.plans.sweeps import describe_sweeps
-from study.terminal.text import list_first, masked
+from study.terminal.text import counted, list_first, masked
 from trainables.configuration.ranges import list_combinations
 from trainables.configuration.schema import MOST, Configuration, to_plain
 from trainables.data import glue
@@ -283,6 +284,7 @@ def list_plan_notes(
     notes += describe_sweeps(study.resolved)
     notes += [*_note_unsearched(study.resolved), *_note_empty_searches(study.resolved, options)]
     notes += [*_note_first_tries(study.resolved), *_note_blocked(study)]
+    notes += _note_idle_stopping(study.resolved)
     notes += _note_changed_methods(study.resolved, facts)
     notes += _note_repeated_texts(study.resolved)
     for name in ("samples", "seeds"):
@@ -355,6 +357,20 @@ def _note_blocked(study: PlannedStudy) -> list[str]:
         reason = f"with {shown}, exits begin after layer {find_earliest(setting)}, but the backbone has {depth} layers"
         arms.setdefault(f"{reason}{''.join(advice)}", []).append(arm.name)
     return [f"no example of {list_first(names, MOST_ARMS)} can exit early: {reason}" for reason, names in arms.items()]
+
+
+def _note_idle_stopping(plan: ResolvedPlan) -> list[str]:
+    """Note the arms whose search trials are too short for early stopping to stop one; [] if there are none."""
+    if (stopping := plan.protocol.early_stopping) is None:
+        return []
+    arms = [arm for arm in plan.arms if arm.samples and not list_rungs(arm.epochs, stopping)]
+    if not arms:
+        return []
+    names, most = list_first([arm.name for arm in arms], MOST_ARMS), max(arm.epochs for arm in arms)
+    return [
+        f"--early-stopping asha:grace={stopping.grace} stops no search trial of {names}, which have at most "
+        f"{counted(most, 'epoch')}; to stop some, use a smaller grace"
+    ]
 
 
 def _note_changed_methods(plan: ResolvedPlan, facts: StudyFacts) -> list[str]:

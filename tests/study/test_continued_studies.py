@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from study import launch
 from study.facts.events import Execution
 from study.facts.plan_file import compare_plans, require_plan
-from study.facts.study_facts import read_facts
+from study.facts.study_facts import StudyFacts, read_facts
 from study.launching.last_screen import extensions
 from study.launching.options import LaunchOptions, keep_execution
 from study.launching.planned_study import find_launched_arms, list_plan_notes, prepare, resolve_study
@@ -150,6 +150,14 @@ def test_partial_launch_names_untouched_arms(study):
     fewer = ", ".join(f"{name} 2 of 8" for name in others)
     again, lacking = note("--continue", str(study), "--task", "rte", "--seeds", "8")
     assert again == line and says(lacking, "lack seeds, ", "does not run them: ", fewer)
+
+
+@pytest.mark.parametrize(("grace", "is_noted"), [(50, True), (1, False)])
+def test_early_stopping_without_effect_is_noted(tmp_path, grace, is_noted):
+    options = options_of("--task", "rte", "--early-stopping", f"asha:grace={grace}", "--out", str(tmp_path))
+    made = resolve_study(options)
+    notes = list_plan_notes(made, options, StudyFacts(), launched=find_launched_arms(made, options))
+    assert any(note.startswith(f"--early-stopping asha:grace={grace} stops no ") for note in notes) is is_noted
 
 
 def test_what_the_study_says_already_is_refused(study, capsys):
