@@ -103,9 +103,12 @@ def resolve_storage_address(text: str) -> str:
         if colon and scheme in PARAMETERS:  # a folder of that name must be given as ./s3:
             raise ValueError(f"--storage is {text}; did you mean {scheme}://{path.lstrip('/')}?")
         return os.path.realpath(text)
-    scheme, host, path, query, _ = urlsplit(text)
+    try:
+        scheme, host, path, query, _ = urlsplit(text)
+    except ValueError as error:  # such as s3://[::1
+        raise ValueError(f"--storage is {masked(text)}: {error}; allowed: {_STORAGE}") from None
     if scheme not in PARAMETERS:
-        raise ValueError(f"--storage is {masked(text)}; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET")
+        raise ValueError(f"--storage is {masked(text)}; allowed: {_STORAGE}")
     if ":" in host or "@" in host + query:  # a "/" in a password ends the host before the "@"
         raise ValueError(
             f"--storage holds a user, a password or a port; allowed: {scheme}://BUCKET/PATH; {CREDENTIALS}"
@@ -120,6 +123,7 @@ def resolve_storage_address(text: str) -> str:
     return text
 
 
+_STORAGE = "a folder, file:///PATH, gs://BUCKET, s3://BUCKET"
 CREDENTIALS = "credentials come from environment variables (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, ...)"
 
 
@@ -148,7 +152,10 @@ def check_tracking_address(text: str) -> str:
     scheme, separator, _ = text.partition(":")
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {_TRACKING}")
-    _, host, path, query, _ = urlsplit(text)
+    try:
+        _, host, path, query, _ = urlsplit(text)
+    except ValueError as error:  # such as http://[::1
+        raise ValueError(f"--tracking-uri is {masked(text)}: {error}; allowed: {_TRACKING}") from None
     user = (host + path).rpartition("@")[0] if "@" in host + path and scheme != "sqlite" else ""
     is_token = bool(user) and scheme in ("http", "https")  # for a web server, a user alone is a token
     has_secret = SECRET_PARAMETER.search(f"?{unquote(query)}")  # also inside another parameter's value

@@ -67,6 +67,14 @@ def test_other_addresses_of_a_tracking_server_are_taken(uri):
     assert check_tracking_address(uri) == uri
 
 
+@pytest.mark.parametrize("option", ["--tracking-uri", "--storage"])
+def test_address_that_is_no_url_names_its_option(capsys, option):
+    uri = "http://[::1"
+    assert launch.main(["--task", "rte", "--dry-run", option, uri]) == 2
+    error = capsys.readouterr().err
+    assert f"{option} is {uri}: Invalid IPv6 URL; allowed: " in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("uri", ["foo", "runs/mlflow", "./mlruns", "file:///mlruns", "sqlite"])
 def test_a_folder_of_mlflow_is_refused_with_what_is_allowed(tmp_path, capsys, uri):
     said = f"--tracking-uri is {uri}; allowed: sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's"
