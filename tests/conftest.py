@@ -19,6 +19,8 @@ os.environ.update(
     RAY_USAGE_STATS_ENABLED="0",
     TOKENIZERS_PARALLELISM="false",
 )
+for name in ("CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE"):
+    os.environ.pop(name, None)  # what rich prints depends on them
 
 
 def pytest_collection_finish() -> None:

@@ -85,9 +85,9 @@ class ArmProgress:
         is_exhausted = any(event.max_gpu_hours is None for event in self.facts.closed)
         lacks_search = len(self.facts.search) < self.planned.samples and not is_exhausted
         lacks_confirm = not {*self.planned.seeds} <= {trial.seed for trial in self.confirm_trials}
-        closed = [*self.facts.closed * lacks_search, *self.facts.confirm_closed * lacks_confirm]
-        limits = [event.max_gpu_hours for event in closed if event.max_gpu_hours is not None]
-        return max((limit for limit in limits if limit >= self._limit), default=None)
+        limits = [event.max_gpu_hours for event in self.facts.closed if lacks_search]
+        limits += [event.max_gpu_hours for event in self.facts.confirm_closed if lacks_confirm]
+        return max((limit for limit in limits if limit is not None and limit >= self._limit), default=None)
 
     @property
     def confirmed(self) -> list[Record]:

@@ -268,8 +268,9 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 def _read_number(text: str) -> int | float | str:
     """Read a finite number as `--set` does; return any other text unchanged."""
     value = read_value(text)
-    is_number = isinstance(value, float) and math.isfinite(value)  # JSON has NaN and Infinity
-    return value if is_number or (isinstance(value, int) and not isinstance(value, bool)) else text
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):  # JSON has NaN
+        return value
+    return text
 
 
 def _list_types(kind: Any) -> Iterator[Any]:

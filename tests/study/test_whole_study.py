@@ -142,7 +142,8 @@ def test_optuna_dashboard_opens_the_journal(study):
 
 def fetch(url: str, server: subprocess.Popen) -> bytes:
     """What the server answers, once it does."""
-    for _ in range(300):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
         try:
             return urllib.request.urlopen(url, timeout=5).read()
         except OSError:

@@ -228,8 +228,9 @@ def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
         (None, 4, 0.0, ["", ""]),
     ],
 )
-def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> None:
+def test_every_slot_has_its_gpus(monkeypatch, tmp_path, visible, cpus, gpus, slots) -> None:
     """A machine of eight cores and two GPUs."""
+    monkeypatch.setattr(resources, "CONTROL_GROUPS", tmp_path)
     monkeypatch.setattr(resources, "glob", lambda pattern: ["a", "b"])
     monkeypatch.setattr(resources.os, "sched_getaffinity", lambda process: range(8))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -17,6 +17,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
 from msgspec.structs import replace
 
+from study.cluster.resources import count_cores
 from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed, find_untried_arms, specify_smoke_step
 from study.drivers.worker import run_smoke_steps
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
@@ -114,7 +115,7 @@ def test_actor_without_step_takes_trials(checkout: Path) -> None:
         pass"""
     method.write_text(method.read_text().replace('    heads = {"classifier": encoder}["head"]', once))
     arms = ["--method", "broken", "--task", "rte", "--samples", "3", "--seeds", "1", "--epochs", "6"]
-    done = python(checkout, "study.launch", *arms, *WHERE, "--cpus-per-trial", str((os.cpu_count() or 1) / 2))
+    done = python(checkout, "study.launch", *arms, *WHERE, "--cpus-per-trial", str(count_cores() / 2))
     assert done.returncode == 0, done.stderr
     keys = [event.key for event in read_events(checkout / "runs" / "s1") if isinstance(event, EpochReported)]
     turns = sum(1 for one, other in pairwise(keys) if one != other)

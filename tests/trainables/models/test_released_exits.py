@@ -52,6 +52,9 @@ def check_loss_and_gradients(model: EarlyExitModel, batch: Batch, expected: dict
     torch.testing.assert_close(loss.item(), expected["loss"], **TOLERANCE)
     trained = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
     norms = {name: 0.0 if gradient is None else gradient.norm().item() for name, gradient in trained.items()}
+    # Softmax does not depend on the keys' biases, so their gradients are rounding errors.
+    assert all(norm < 1e-4 for name, norm in norms.items() if name.endswith("key.bias"))
+    norms = {name: norm for name, norm in norms.items() if not name.endswith("key.bias")}
     assert norms == pytest.approx({name: expected["gradients"].get(name, 0.0) for name in norms}, rel=1e-4, abs=1e-5)
 
 
