@@ -296,9 +296,11 @@ def describe_unlike_values(plan: ResolvedPlan) -> list[str]:
     for arm in plan.first_arms:
         together.setdefault((arm.task, arm.backbone), []).append(arm)
     for arms in together.values():
+        fixed = [{**list_defaults(), **arm.fixed} for arm in arms]
         for name in TrainingConfig.__struct_fields__:
-            values = [json.dumps(own) for arm in arms if name not in arm.space for own in arm.list_values(name)]
-            if len(values) == len(arms) and len({*values}) > 1:
+            values = [json.dumps(own[name]) for own in fixed if name in own]
+            is_searched = any(name in arm.space for arm in arms)
+            if len(values) == len(arms) and len({*values}) > 1 and not is_searched:
                 for arm, value in zip(arms, values, strict=True):
                     found.setdefault(name, {}).setdefault(value, {})[arm.method] = None
     fields = [
