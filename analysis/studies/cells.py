@@ -110,14 +110,16 @@ class Cell:
         """
         paid: list[Record] = []
         for study in self.studies:
-            earlier = {(record.key, record.host, record.started) for record in paid}
+            earlier = {_identify_run(record) for record in paid}
             own = (*study.records_by_arm.get(self.name, []), *(one for one in study.retried if one.arm == self.name))
-            paid += [record for record in own if (record.key, record.host, record.started) not in earlier]
+            paid += [record for record in own if _identify_run(record) not in earlier]
         return paid
 
     def find_study(self, record: Record) -> Study:
-        """Find the study that has this record. Another study's record of the same trial may have failed."""
-        return next(study for study in self.studies if study.records_by_key.get(record.key) is record)
+        """Find the study with this run of the trial. In another study, the same trial may have failed."""
+        holders = [(study, study.records_by_key.get(record.key)) for study in self.studies]
+        run = (*_identify_run(record), record.status)
+        return next(study for study, own in holders if own and (*_identify_run(own), own.status) == run)
 
     @property
     def dropped(self) -> list[Record]:
@@ -163,6 +165,11 @@ class Cell:
             return f"complete: seeds {wanted}{failed}"
         has = f"seeds {found}" if found else "no seeds"
         return f"{self.state}: found {has}; the protocol asks for seeds {wanted}{failed}"
+
+
+def _identify_run(record: Record) -> tuple[object, ...]:
+    """Tell one run of a trial from the others, also from those in copies of the study."""
+    return (record.key, record.host, record.started)
 
 
 @dataclass(frozen=True)
