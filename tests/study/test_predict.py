@@ -177,8 +177,8 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, ["no input file {file}; ", "a header line"]),
-        (b"", ["{file} is empty; ", "header line has sentence"]),
+        (None, ["no input file {file}; ", "TSV, .csv, .jsonl or .parquet"]),
+        (b"", ["{file} is empty; ", "with the columns sentence"]),
         (b"index\tsentence\n", ["{file} has no rows; ", "a line for each row"]),
         (b"text,label\nfine,1\n", ["{file}, line 1: ", "'sentence'; ", "commas (','); ", "tabs"]),
         (b"sentence\tsentence\na\tb\n", ["{file}, line 1: ", "several columns 'sentence'; ", "sentence, sentence"]),
