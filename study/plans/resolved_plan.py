@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import UNSET, UnsetType, field
@@ -291,23 +291,23 @@ def describe_poolings(plan: ResolvedPlan) -> list[str]:
 
 def describe_unlike_values(plan: ResolvedPlan) -> list[str]:
     """Describe in one line the values that no search chose and that differ between methods on one backbone."""
-    found: dict[str, dict[str, dict[str, None]]] = {}  # field -> value -> methods
     together: dict[tuple[str, str], list[Arm]] = {}
     for arm in plan.first_arms:
         together.setdefault((arm.task, arm.backbone), []).append(arm)
-    for arms in together.values():
-        fixed = [{**list_defaults(), **arm.fixed} for arm in arms]
-        for name in TrainingConfig.__struct_fields__:
-            values = [json.dumps(own[name]) for own in fixed if name in own]
-            is_searched = any(name in arm.space for arm in arms)
-            if len(values) == len(arms) and len({*values}) > 1 and not is_searched:
-                for arm, value in zip(arms, values, strict=True):
-                    found.setdefault(name, {}).setdefault(value, {})[arm.method] = None
-    fields = [
-        f"{name} " + " | ".join(f"{value} ({', '.join(methods)})" for value, methods in by_value.items())
-        for name, by_value in found.items()
-    ]
+    fields = dict.fromkeys(field for arms in together.values() for field in _list_unlike_fields(arms))
     return [f"no search chose these values, and they differ between methods: {'; '.join(fields)}"] * bool(fields)
+
+
+def _list_unlike_fields(arms: Sequence[Arm]) -> Iterator[str]:
+    """List the fields that no arm searches and whose values differ: `epochs 3 (berxit) | 25 (albert, palbert)`."""
+    for name in TrainingConfig.__struct_fields__:
+        if any(name in arm.space for arm in arms):
+            continue
+        methods: dict[str, list[str]] = {}
+        for arm in arms:
+            methods.setdefault(json.dumps(arm.read_field(name)), []).append(arm.method)
+        if len(methods) > 1:
+            yield f"{name} " + " | ".join(f"{value} ({', '.join(users)})" for value, users in methods.items())
 
 
 # ---- identities and seeds
