@@ -189,7 +189,7 @@ def _check_database(text: str) -> None:
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {_TRACKING}") from None
     except ImportError as error:
         raise ValueError(
-            f"--tracking-uri is {masked(text)}, but its driver cannot be imported ({str(error).splitlines()[0]}); "
+            f"--tracking-uri is {masked(text)}, but its driver cannot be imported ({take_first_line(error)}); "
             "allowed: a URL whose driver is installed; for PostgreSQL, postgresql+psycopg2://... with the package from "
             "pip install '.[postgresql]'"
         ) from None
