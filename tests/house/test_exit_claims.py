@@ -8,7 +8,6 @@ from pathlib import Path
 import helpers.swept_studies
 import numpy as np
 import pytest
-from helpers import swept_studies
 from helpers.swept_studies import swept_study
 from helpers.timed_studies import timed_study
 
@@ -61,7 +60,7 @@ def test_blind_exits_have_no_gain_and_greatest_probability_is_better(claims):
 
 
 def test_two_seeds_do_not_say_what_would_have_been_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(swept_studies, "SEEDS", swept_studies.SEEDS[:2])
+    monkeypatch.setattr(helpers.swept_studies, "SEEDS", helpers.swept_studies.SEEDS[:2])
     claims = claims_of(swept_study(tmp_path / "s", METHODS[1:], ["rte"], examples=60))
     assert "not shown" in {claim.verdict for claim in claims}
     assert not any(claim.verdict.startswith("not shown (") for claim in claims)
