@@ -32,7 +32,7 @@ from analysis.statistics.budgets import (
     find_least_scores,
     resample_on_halves,
 )
-from analysis.statistics.comparisons import FEWEST_TO_DETECT, Comparison, adjust
+from analysis.statistics.comparisons import Comparison, adjust, leave_out_power
 from analysis.statistics.exit_settings import list_all_settings, list_own_settings
 from analysis.statistics.gains import LEAST_SHOWN
 from analysis.statistics.samples import PLAIN_METHOD, Place, Scored, resample
@@ -323,8 +323,8 @@ def _judge(evidence: Evidence, claims: Sequence[Claim]) -> Iterator[Claim]:
         found = corrected.get((claim.subject, claim.task))
         rows = (*claim.rows, PLAIN_METHOD) if claim.family == "time" else claim.rows
         cells = [cell for row in rows if (cell := evidence.cells_by_place.get((row, claim.task)))]
-        if found is not None and any(len(cell.tested) < FEWEST_TO_DETECT for cell in cells):
-            found = replace(found, detectable_difference=None)
+        if found is not None:
+            found = leave_out_power(found, *(len(cell.tested) for cell in cells))
         if any((row, claim.task) in evidence.not_above_constant for row in rows):
             verdict = NOT_LEARNED
         else:

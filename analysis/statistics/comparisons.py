@@ -97,12 +97,15 @@ def compare(
             own, its = samples[row, task], samples[other, task]
             if own.examples == its.examples != "" and are_comparable(row, other, task):
                 tests[row, other, task] = uncertainty.welch_test(own.resampled, its.resampled, own.scores, its.scores)
-    few = {place for place, sample in samples.items() if len(sample.scores) < FEWEST_TO_DETECT}
     compared = [one for family, tests in families.items() for one in adjust(family, tests, num_analyses)]
     return [
-        replace(one, detectable_difference=None) if few & {(one.row, one.task), (one.other, one.task)} else one
-        for one in compared
+        leave_out_power(one, *(len(samples[row, one.task].scores) for row in (one.row, one.other))) for one in compared
     ]
+
+
+def leave_out_power(comparison: Comparison, *seeds: int) -> Comparison:
+    """Leave out the difference that would have been found if a row has too few seeds; `seeds` are those of each row."""
+    return comparison if min(seeds) >= FEWEST_TO_DETECT else replace(comparison, detectable_difference=None)
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
