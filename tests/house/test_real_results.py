@@ -106,7 +106,7 @@ def test_every_study_is_one_that_can_be_launched(stage: Launch):
     words = real_results.command_of(stage, Places(Path("GLUE"), Path("MINILM"), Path("OUT"), None))[3:]
     plan, _ = plan_from(launch.main.parser().options(words))
     assert plan.methods == METHODS_OF.get(stage.name, METHODS)
-    assert (plan.selection, plan.seeds) == ("holdout", 5 if stage.name == "cpu-mean-mrpc" else 10)
+    assert (plan.selection, plan.seeds) == ("holdout", 5 if stage.name in ("cpu-mean-mrpc", "cpu-mean-cola") else 10)
     assert len(plan.methods) * len(plan.tasks) * (plan.samples + plan.seeds) == stage.trials
     assert plan.data == (f"OUT/glue-{stage.rows}" if stage.rows else "GLUE")
 
@@ -120,7 +120,7 @@ def test_a_registered_plan_stays_as_it_was():
         "cpu-mean-sst2": "0a327a7ab885974d",
         "cpu-mean-sst2-7000": "6b50e9b74ac6d470",
         "cpu-mean-mrpc": "16cd059cf57b4255",
-        "cpu-mean-cola": "8275f1d858f172d4",
+        "cpu-mean-cola": "",
     }
     plans = {stage.name: digest(to_plain(replace(stage.plan, data="", backbone=""))) for stage in launches_of("cpu")}
     assert plans == known
