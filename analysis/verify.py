@@ -1,4 +1,4 @@
-"""Recompute all numbers and files of a study from its journal and predictions, and print every difference.
+"""Recompute the numbers, tables, pictures and report of a study, and print every difference.
 
 python -m analysis.verify runs/NAME ... [--again N] [--against URI] [--tables FOLDER [--separate]]
 
@@ -73,9 +73,10 @@ NOT_HELD = (
     "compares the plan, the journal, predictions, models, tables, pictures and the report. It skips "
     "tables, pictures and reports that another version of this program wrote, and names them. With --again it also "
     "runs stored models and compares their predictions. With --against it also compares the runs in MLflow. It never "
-    "compares mlflow.db, records.jsonl, optuna.journal and logs. Models under a URI (--storage) are compared only with "
-    "--again. Agreement does not prove that the study ran, because a whole folder can be invented. Stronger evidence "
-    "is a stored model that reproduces its predictions, or an MLflow that the author could not change."
+    "compares mlflow.db, records.jsonl, optuna.journal, best.toml and logs. Models under a URI (--storage) are "
+    "compared only with --again. Agreement does not prove that the study ran, because a whole folder can be invented. "
+    "Stronger evidence is a stored model that reproduces its predictions, or an MLflow that the author could not "
+    "change."
 )
 # Largest tolerated difference of a logit, because processors differ: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
