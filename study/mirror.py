@@ -1,8 +1,8 @@
 """Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
 
-The command never changes the journal. It writes two files into the study's folder: a lock, and `browse.txt` with links
-to the runs. You can run the command again, for instance after an outage of the server. It then sends only the data that
-MLflow lacks.
+The command never changes the journal. Into the study's folder, it writes a lock, `browse.txt` with links to the runs,
+and, without --tracking-uri, the store. You can run the command again, for instance after an outage of the server. It
+then sends only the data that MLflow lacks.
 """
 
 from __future__ import annotations
