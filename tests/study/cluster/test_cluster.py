@@ -56,6 +56,30 @@ def test_a_worker_starts_ray_once(cluster: dict[str, Any], tmp_path: Path) -> No
     assert said == "start --address=10.0.0.1:6379 --disable-usage-stats\n"
 
 
+@pytest.mark.parametrize(
+    ("commands", "place", "package"),
+    [("initialization_commands", 1, "nfs-common"), ("setup_commands", 0, "python3-venv")],
+)
+def test_packages_are_installed_after_another_apt_ends(
+    cluster: dict[str, Any], tmp_path: Path, commands: str, place: int, package: str
+) -> None:
+    """A new Ubuntu upgrades its packages for some minutes, in which apt-get fails: here, twice."""
+    log = tmp_path / "log"
+    programs = {
+        "sudo": f'echo "$@" >> {log}; test $(wc -l < {log}) -gt 2',
+        "python3": f"grep -q install {log}",
+        "mountpoint": "false",
+        "sleep": "true",
+    }
+    for name, line in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o700)
+    (tmp_path / "glue-exit-study").mkdir()
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    subprocess.run(["bash", "-c", cluster[commands][place]], env=environment, capture_output=True, check=False)
+    assert log.read_text().splitlines() == 3 * ["apt-get update"] + [f"apt-get install -y {package}"]
+
+
 def test_trials_stay_off_the_head(cluster: dict[str, Any]) -> None:
     assert cluster["available_node_types"][cluster["head_node_type"]]["resources"] == {"CPU": 0}
 
