@@ -369,7 +369,7 @@ def _note_idle_stopping(plan: ResolvedPlan) -> list[str]:
     names, most = list_first([arm.name for arm in arms], MOST_ARMS), max(arm.epochs for arm in arms)
     return [
         f"--early-stopping asha:grace={stopping.grace} stops no search trial of {names}, which have at most "
-        f"{counted(most, 'epoch')}; to stop some, use a smaller grace"
+        f"{counted(most, 'epoch')}{'; to stop some, use a smaller grace' * (most > 1)}"
     ]
 
 

@@ -23,7 +23,7 @@ from study.launching.planned_study import find_launched_arms, list_plan_notes, p
 from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
-from study.terminal.text import python
+from study.terminal.text import counted, python
 
 ADVICE = "Choose another --name instead of --continue"
 
@@ -158,6 +158,15 @@ def test_early_stopping_without_effect_is_noted(tmp_path, grace, is_noted):
     made = resolve_study(options)
     notes = list_plan_notes(made, options, StudyFacts(), launched=find_launched_arms(made, options))
     assert any(note.startswith(f"--early-stopping asha:grace={grace} stops no ") for note in notes) is is_noted
+
+
+@pytest.mark.parametrize(("grace", "epochs", "advice"), [(1, 1, ""), (2, 2, "; to stop some, use a smaller grace")])
+def test_smaller_grace_is_advised_where_one_exists(tmp_path, grace, epochs, advice):
+    stopping = ["--early-stopping", f"asha:grace={grace}", "--epochs", str(epochs)]
+    options = options_of("--task", "rte", *stopping, "--out", str(tmp_path))
+    made = resolve_study(options)
+    notes = list_plan_notes(made, options, StudyFacts(), launched=find_launched_arms(made, options))
+    assert sum(note.endswith(f"at most {counted(epochs, 'epoch')}{advice}") for note in notes) == 1
 
 
 def test_what_the_study_says_already_is_refused(study, capsys):
