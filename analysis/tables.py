@@ -157,8 +157,8 @@ _CUT = "print the dev table with only these {} (separated by commas; repeatable)
 
 
 _FORMAT = (
-    "write all tables also in these formats, and print the dev table in the first of them; default: write md and csv, "
-    "and print the scores and a summary"
+    "write all tables also in these formats, besides md, csv and json, and print the dev table in the first of them; "
+    "default: print the scores and a summary"
 )
 
 
