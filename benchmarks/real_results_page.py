@@ -62,7 +62,7 @@ TABLES_PAGE = "tables.md"  # in the folder of the scale's records
 
 COMMANDS_MEAN = (
     "Each command repeats its study with the code of the study's commit. Later code trains PABEE on BERT with a "
-    "dropout of 0.1; to repeat PABEE's trials of the studies with the pooler with it, add "
+    "dropout of 0.1. With it, PABEE's trials of the studies that read the pooler need "
     "`--set pabee:hidden_dropout=0`. Digests of journals leave out a last line that ends a launch."
 )
 CLAIMS_MEAN = (
