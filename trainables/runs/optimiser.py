@@ -153,7 +153,7 @@ def _make_schedule(optimizer: torch.optim.Optimizer, config: EncoderConfig, step
     if isinstance(config, TrainingConfig) and config.learning_rate_at(0, steps) is not None:
         return LambdaLR(optimizer, lambda step: _own_rate(config, step, steps) / config.learning_rate)
     if config.schedule == "linear_from_start":  # decays during warmup too: google-research/electra, optimization.py
-        return LambdaLR(optimizer, lambda step: min(1, step / max(1, warmup)) * (1 - step / steps))
+        return LambdaLR(optimizer, lambda step: min(1, step / warmup if warmup else 1) * (1 - step / steps))
     kind = "constant_with_warmup" if config.schedule == "constant" else config.schedule
     options = {"power": config.decay_power, "lr_end": 0.0} if config.schedule == "polynomial" else None
     return get_scheduler(kind, optimizer, warmup, steps, scheduler_specific_kwargs=options)

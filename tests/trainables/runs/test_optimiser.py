@@ -176,6 +176,16 @@ def test_a_schedule_warms_up_in_steps_and_then_falls(schedule, expected):
     assert optimiser.steps == 10 and rates == pytest.approx([0.001 * factor for factor in expected])
 
 
+@pytest.mark.parametrize(
+    "schedule", ["constant", "cosine", "inverse_sqrt", "linear", "linear_from_start", "polynomial"]
+)
+def test_without_warm_up_the_first_step_has_the_full_rate(schedule):
+    power = 1.0 if schedule == "polynomial" else None
+    settings = {"warmup_steps": 0, "num_steps": 10, "learning_rate": 0.001}
+    optimiser = optimiser_of(model_of(), 0.0, schedule=schedule, decay_power=power, **settings)
+    assert optimiser.learning_rate_after(0) == 0.001
+
+
 NAMED = {"constant": "constant_with_warmup"} | {  # name here -> name in transformers
     name: name for name in ("cosine", "inverse_sqrt", "linear", "polynomial")
 }
