@@ -127,31 +127,45 @@ def _check_pair(tokenizer: PreTrainedTokenizerBase) -> None:
 _CONFIGURATION = "tokenizer_config.json"
 
 
+# Fields of BERT's normalizer in tokenizer.json -> options of the tokenizer's class.
+_OPTIONS = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+
+
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
-    """Load a tokenizer. If it has no configuration, choose its class by the name of the vocabulary file."""
-    if files & {"tokenizer.json", _CONFIGURATION} or not files & {"vocab.txt", "spiece.model"}:
-        return AutoTokenizer.from_pretrained(place, revision=revision, **_read_case(files, place, revision))
-    if "spiece.model" in files:
-        return AlbertTokenizer.from_pretrained(place, revision=revision)
-    uncased = BertTokenizer.from_pretrained(place, revision=revision)
-    if any("A" <= word[:1] <= "Z" for word in uncased.get_vocab()):
-        return BertTokenizer.from_pretrained(place, revision=revision, do_lower_case=False)
-    return uncased
+    """Load a tokenizer. If it has no configuration, choose its class by the name of the vocabulary file.
 
-
-def _read_case(files: Set[str], place: str, revision: str) -> dict[str, bool]:
-    """Read from tokenizer.json whether a BERT's tokenizer lowers case, if its configuration does not say so.
-
-    Without this option, `transformers` uses the default of the class, whatever tokenizer.json says.
+    What a BERT's configuration leaves open is as in tokenizer.json, or without this file as in the vocabulary: one with
+    capitals is not for texts in lower case. `transformers` would use the defaults of the class.
     """
-    if "tokenizer.json" not in files:
-        return {}
-    rules = _read_json("tokenizer.json", place, revision)
-    configuration = _read_json(_CONFIGURATION, place, revision) if _CONFIGURATION in files else {}
+    kind: Any = AutoTokenizer
+    if not files & {"tokenizer.json", _CONFIGURATION} and files & {"vocab.txt", "spiece.model"}:
+        kind = AlbertTokenizer if "spiece.model" in files else BertTokenizer
+    configuration, rules = (
+        _read_json(name, place, revision) if name in files else {} for name in (_CONFIGURATION, "tokenizer.json")
+    )
     normalizer = rules.get("normalizer") or {}
-    if normalizer.get("type") != "BertNormalizer" or "do_lower_case" in configuration:
-        return {}
-    return {"do_lower_case": normalizer["lowercase"]}
+    options: dict[str, Any] = {}
+    if normalizer.get("type") == "BertNormalizer":
+        stated = {_OPTIONS[name]: value for name, value in normalizer.items() if name in _OPTIONS}
+        options = {option: value for option, value in stated.items() if option not in configuration}
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(place, revision=revision, **options)
+    if not rules and "vocab.txt" in files and "do_lower_case" not in configuration and _has_capitals(tokenizer):
+        tokenizer = kind.from_pretrained(place, revision=revision, do_lower_case=False)
+    return tokenizer
+
+
+def _has_capitals(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Check whether a tokenizer is a BERT's, and a word of its vocabulary begins with a capital of A to Z."""
+    words = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens}
+    return _name_rule(tokenizer, "normalizer") == "BertNormalizer" and any("A" <= word[:1] <= "Z" for word in words)
+
+
+def _name_rule(tokenizer: PreTrainedTokenizerBase, part: str) -> str:
+    return type(getattr(getattr(tokenizer, "backend_tokenizer", None), part, None)).__name__
 
 
 def _read_json(name: str, place: str, revision: str) -> dict[str, Any]:

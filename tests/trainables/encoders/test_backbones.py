@@ -316,10 +316,26 @@ def test_full_hub_name_has_owner_without_revision(name, whole):
     assert whole_name(name) == whole
 
 
-@pytest.mark.parametrize(("cased", "tokens"), [(False, ["a", "man"]), (True, ["a", "[UNK]"])])
-def test_a_folder_of_a_vocabulary_alone_is_bert_s_tokenizer(tmp_path, cased, tokens):
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", *(["Dog"] if cased else [])]
+UNCASED, CASED = ["a", "man"], ["a", "[UNK]"]
+
+
+@pytest.mark.parametrize(
+    ("word", "configuration", "tokens"),
+    [
+        ("dog", None, UNCASED),
+        ("Dog", None, CASED),
+        ("dog", {"tokenizer_class": "BertTokenizer"}, UNCASED),
+        ("Dog", {"tokenizer_class": "BertTokenizer"}, CASED),
+        ("Dog", {"tokenizer_class": "DistilBertTokenizerFast"}, CASED),
+        ("Dog", {"tokenizer_class": "BertTokenizer", "do_lower_case": True}, UNCASED),
+        ("UNK", {"tokenizer_class": "BertTokenizer", "unk_token": "UNK"}, UNCASED),
+    ],
+)
+def test_a_vocabulary_with_capitals_keeps_case_unless_told(word, configuration, tokens, tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", word]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
+    if configuration:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
     tokenizer = load_tokenizer(str(tmp_path), texts=list)
     assert tokenizer.tokenize("a MAN") == tokens
     assert tokenizer.convert_ids_to_tokens(tokenizer("a").input_ids) == ["[CLS]", "a", "[SEP]"]
@@ -418,11 +434,11 @@ def test_files_that_are_not_of_the_tokenizer_class_are_named(tmp_path, snapshot)
     assert one_line(raised.value, tmp_path) == snapshot
 
 
-def write_tokenizer_json(folder, *, pair="[CLS] $A [SEP] $B [SEP]", lowercase=True, **configuration):
+def write_tokenizer_json(folder, *, pair="[CLS] $A [SEP] $B [SEP]", lowercase=True, normalizer=None, **configuration):
     """BERT's words in a tokenizer.json, with `configuration` in tokenizer_config.json."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "Man"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "Man", "é", "e", "中国"]
     tokenizer = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.normalizer = normalizer or BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     special = [("[CLS]", 2), ("[SEP]", 3)]
     tokenizer.post_processor = TemplateProcessing(single="$A", pair=pair, special_tokens=special)
@@ -465,6 +481,14 @@ def test_tokenizer_json_says_whether_case_is_lowered(family, configuration, toke
     assert load_tokenizer(str(tmp_path), texts=list).tokenize("A Man") == tokens
     write_tokenizer_json(tmp_path, lowercase=True)
     assert load_tokenizer(str(tmp_path), texts=list).tokenize("A Man") == ["a", "man"]
+
+
+def test_tokenizer_json_says_whether_accents_and_chinese_stay(tmp_path):
+    normalizer = BertNormalizer(strip_accents=False, handle_chinese_chars=False)
+    write_tokenizer_json(tmp_path, normalizer=normalizer, tokenizer_class="BertTokenizer")
+    assert load_tokenizer(str(tmp_path), texts=list).tokenize("É 中国") == ["é", "中国"]
+    write_tokenizer_json(tmp_path, normalizer=normalizer, tokenizer_class="BertTokenizer", strip_accents=True)
+    assert load_tokenizer(str(tmp_path), texts=list).tokenize("É") == ["e"]
 
 
 @pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.json"])
