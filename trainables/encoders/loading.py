@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from copy import deepcopy
 from functools import lru_cache
 from itertools import pairwise
@@ -140,6 +140,9 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
 
     What a BERT's configuration leaves open is as in tokenizer.json, or without this file as in the vocabulary: one with
     capitals is not for texts in lower case. `transformers` would use the defaults of the class.
+
+    Raises:
+        ValueError: if the class replaces rules in tokenizer.json.
     """
     kind: Any = AutoTokenizer
     if not files & {"tokenizer.json", _CONFIGURATION} and files & {"vocab.txt", "spiece.model"}:
@@ -153,7 +156,9 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
         stated = {_OPTIONS[name]: value for name, value in normalizer.items() if name in _OPTIONS}
         options = {option: value for option, value in stated.items() if option not in configuration}
     tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(place, revision=revision, **options)
-    if not rules and "vocab.txt" in files and "do_lower_case" not in configuration and _has_capitals(tokenizer):
+    if rules:
+        _check_rules(tokenizer, rules)
+    elif "vocab.txt" in files and "do_lower_case" not in configuration and _has_capitals(tokenizer):
         tokenizer = kind.from_pretrained(place, revision=revision, do_lower_case=False)
     return tokenizer
 
@@ -166,6 +171,17 @@ def _has_capitals(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 def _name_rule(tokenizer: PreTrainedTokenizerBase, part: str) -> str:
     return type(getattr(getattr(tokenizer, "backend_tokenizer", None), part, None)).__name__
+
+
+def _check_rules(tokenizer: PreTrainedTokenizerBase, rules: Mapping[str, Any]) -> None:
+    """Raise ValueError if a tokenizer has rules of BERT, but its tokenizer.json others."""
+    for part, used in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
+        wanted = (rules.get(part) or {}).get("type")
+        if _name_rule(tokenizer, part) == used != wanted:
+            raise ValueError(
+                f"tokenizer.json has {wanted or 'nothing'} as {part}, which {type(tokenizer).__name__} replaces by "
+                f"{used}; allowed: {used}, or tokenizer_class PreTrainedTokenizerFast in {_CONFIGURATION}"
+            )
 
 
 def _read_json(name: str, place: str, revision: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from helpers.messages import one_line, says
 from huggingface_hub.errors import EntryNotFoundError
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel, WordPiece
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.normalizers import NFC, BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel
 
@@ -434,12 +434,14 @@ def test_files_that_are_not_of_the_tokenizer_class_are_named(tmp_path, snapshot)
     assert one_line(raised.value, tmp_path) == snapshot
 
 
-def write_tokenizer_json(folder, *, pair="[CLS] $A [SEP] $B [SEP]", lowercase=True, normalizer=None, **configuration):
+def write_tokenizer_json(
+    folder, *, pair="[CLS] $A [SEP] $B [SEP]", lowercase=True, normalizer=None, splitter=None, **configuration
+):
     """BERT's words in a tokenizer.json, with `configuration` in tokenizer_config.json."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "Man", "é", "e", "中国"]
     tokenizer = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizer or BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.pre_tokenizer = splitter or BertPreTokenizer()
     special = [("[CLS]", 2), ("[SEP]", 3)]
     tokenizer.post_processor = TemplateProcessing(single="$A", pair=pair, special_tokens=special)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -489,6 +491,21 @@ def test_tokenizer_json_says_whether_accents_and_chinese_stay(tmp_path):
     assert load_tokenizer(str(tmp_path), texts=list).tokenize("É 中国") == ["é", "中国"]
     write_tokenizer_json(tmp_path, normalizer=normalizer, tokenizer_class="BertTokenizer", strip_accents=True)
     assert load_tokenizer(str(tmp_path), texts=list).tokenize("É") == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ({"normalizer": NFC()}, "NFC as normalizer, which BertTokenizer replaces by BertNormalizer"),
+        ({"splitter": WhitespaceSplit()}, "WhitespaceSplit as pre_tokenizer, which BertTokenizer replaces by Bert"),
+    ],
+)
+def test_rules_that_bert_s_class_would_replace_are_refused(rules, named, tmp_path):
+    write_tokenizer_json(tmp_path, **rules, tokenizer_class="BertTokenizer")
+    with pytest.raises(Unusable, match=f"tokenizer.json has {named}.*; allowed: .*PreTrainedTokenizerFast"):
+        load_tokenizer(str(tmp_path), texts=list)
+    write_tokenizer_json(tmp_path, **rules, **OWN_RULES, cls_token="[CLS]", sep_token="[SEP]")
+    assert load_tokenizer(str(tmp_path), texts=list).tokenize("a man") == ["a", "man"]
 
 
 @pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.json"])
