@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import UNSET
@@ -14,7 +14,9 @@ from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.record import Spent, compute_ledger, count_by_status
 from study.plans.resolved_plan import Pretraining
+from trainables.configuration import compute_segment_length
 from trainables.models.exit_rules import HALVED_FROM
+from trainables.runs.trial import list_flops_terms
 
 LARGEST_EXCESS = 0.2  # largest share by which rows may differ in compute without a warning
 UNITS = ("gpu_seconds", "cpu_seconds")  # fields of `Compute`
@@ -194,12 +196,12 @@ def flops(cell: Cell) -> float | None:
 def flops_of_exits(cell: Cell) -> np.ndarray | None:
     """Compute the FLOPs (in millions) of every dev example for an exit after each layer.
 
-    FLOPs are a quadratic function of the number of tokens. It goes through the counts at three lengths, for texts
+    FLOPs are a weighted sum of the terms in `list_flops_terms`. The counted texts determine the weights, for texts
     below and from `HALVED_FROM` tokens separately.
 
     Returns:
-        FLOPs (layers, n). None if predictions or the lengths of texts are not stored, or if no text was counted on the
-        same side of `HALVED_FROM`.
+        FLOPs (layers, n). None if predictions or the lengths of texts are not stored, or if the counted texts on the
+        same side of `HALVED_FROM` do not determine the FLOPs of all others.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -210,13 +212,19 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
     if lengths is None or not texts:
         return None
     found = np.empty((len(texts[0].by_layer), len(lengths)))
+    config: Mapping[str, Any] = cell.records[0].config
+    is_nystrom = config.get("attention") == "nystrom"
+    segment_length = compute_segment_length(config["max_length"], config["num_landmarks"]) if is_nystrom else None
     for is_long in np.unique(lengths >= HALVED_FROM):
         counted = {text.tokens: text.by_layer for text in texts if (text.tokens >= HALVED_FROM) == is_long}
-        if not counted:
+        rows = (lengths >= HALVED_FROM) == is_long
+        terms = list_flops_terms(np.concatenate([[*counted], lengths[rows]]), segment_length)
+        terms /= terms.max(axis=0)
+        known, wanted = np.split(terms, [len(counted)])
+        if not counted or np.linalg.matrix_rank(known) < np.linalg.matrix_rank(terms):
             return None
-        rows, degree = (lengths >= HALVED_FROM) == is_long, len(counted) - 1
-        coefficients = np.polyfit([*counted], np.array([*counted.values()]) / 1e6, deg=degree)  # (degree + 1, layers)
-        found[:, rows] = (np.vander(lengths[rows].astype(float), degree + 1) @ coefficients).T
+        weights, *_ = np.linalg.lstsq(known, np.array([*counted.values()]) / 1e6)  # (terms, layers)
+        found[:, rows] = (wanted @ weights).T
     return found
 
 

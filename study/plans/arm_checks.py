@@ -11,6 +11,7 @@ import search_spaces
 import trainables
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.configuration import compute_segment_length
 from trainables.encoders.backbone_names import UNTRAINED, hub_revision, is_hub_name
 from trainables.encoders.backbones import (
     check_attention,
@@ -18,7 +19,6 @@ from trainables.encoders.backbones import (
     check_depth,
     check_pooling,
     check_positions,
-    compute_segment_length,
     count_layers,
     find_family,
     pretrained_segment_length,

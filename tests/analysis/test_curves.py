@@ -163,10 +163,29 @@ def test_long_texts_have_a_parabola_of_their_own(tmp_path):
     assert found == pytest.approx(np.stack([cost(int(n)) for n in lengths], axis=1))
 
 
+@pytest.mark.parametrize(("counted", "is_known"), [((5, 16, 24, 43, 59), True), ((5, 20, 59), False)])
+def test_nystrom_flops_are_shown_if_the_counts_determine_them(counted, is_known, tmp_path):
+    """Counts at three lengths, as in older studies, leave open what each segment of 8 tokens adds."""
+    layers, lengths = np.arange(1, LAYERS + 1), np.random.default_rng(0).integers(5, 60, N).astype(np.uint16)
+
+    def cost(tokens):
+        landmarks = -(-tokens // 8)
+        return 3 + layers * (24 * tokens + 4 * tokens * landmarks + 2 * landmarks**2 + landmarks**3.0)  # millions
+
+    texts = tuple(TextFlops(tokens=n, by_layer=tuple(1e6 * cost(n))) for n in counted)
+    cell = timed_cell(tmp_path, texts, lengths)
+    nystrom = {"attention": "nystrom", "num_landmarks": 8, "max_length": 64}
+    records = tuple(replace(record, config={**record.config, **nystrom}) for record in cell.records)
+    found = flops_of_exits(dataclass_replace(cell, records=records))
+    assert (found is not None) is is_known
+    if is_known:
+        assert found == pytest.approx(np.stack([cost(int(n)) for n in lengths], axis=1))
+
+
 def test_flops_are_of_the_dev_texts_under_the_own_exit(tmp_path):
     lengths = np.random.default_rng(0).integers(5, 60, N).astype(np.uint16)
     texts = tuple(
-        TextFlops(tokens=n, by_layer=tuple(1e6 * n * layer for layer in range(1, LAYERS + 1))) for n in (5, 60)
+        TextFlops(tokens=n, by_layer=tuple(1e6 * n * layer for layer in range(1, LAYERS + 1))) for n in (5, 30, 60)
     )
     cell = timed_cell(tmp_path, texts, lengths)
     layers = [own.exit_layers[0].astype(float) for own in read_cell_predictions(cell)]

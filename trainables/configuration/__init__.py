@@ -146,6 +146,11 @@ def _list_defaults(config: type[TrainingConfig]) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, field.default) for field in fields(config) if field.default is not NODEFAULT)
 
 
+def compute_segment_length(max_length: int, num_landmarks: int) -> int:
+    """Compute the number of tokens per landmark of Nystrom attention."""
+    return -(-max_length // num_landmarks)
+
+
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:
     """Check that a field is set if `used` is true, and is None otherwise.
 

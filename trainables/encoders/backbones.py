@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from trainables.configuration import EncoderConfig, TrainingConfig
+from trainables.configuration import EncoderConfig, TrainingConfig, compute_segment_length
 from trainables.encoders.architectures import FAMILIES, NEW_POOLERS, NYSTROM_FAMILIES, check_architecture, read_family
 from trainables.encoders.backbone_files import (
     MENUS,
@@ -268,11 +268,6 @@ def pretrained_segment_length(backbone: str) -> int | None:
     if configuration.get("conv_kernel_size") is None or not (isinstance(tokens, int) and isinstance(landmarks, int)):
         return None
     return compute_segment_length(tokens, landmarks)
-
-
-def compute_segment_length(max_length: int, num_landmarks: int) -> int:
-    """Compute the number of tokens per landmark."""
-    return -(-max_length // num_landmarks)
 
 
 def check_tokenizer(name: str) -> set[str]:

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.utils.hub import cached_file
 
-from trainables.configuration import EncoderConfig
-from trainables.encoders.backbones import compute_segment_length
+from trainables.configuration import EncoderConfig, compute_segment_length
 from trainables.encoders.token_states import without_waste
 
 ITERATIONS = 6  # number of iterations for the inverse, as in the paper
@@ -104,6 +103,13 @@ def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedM
     return model
 
 
+def read_segment_length(config: Any) -> int | None:
+    """Read the tokens per landmark of a model's Nystrom attention from its configuration; None if it has softmax."""
+    if config._attn_implementation != "nystrom":
+        return None
+    return compute_segment_length(config.segment_means_seq_len, config.num_landmarks)
+
+
 def load_convolutions(model: PreTrainedModel, place: str, revision: str) -> None:
     """Load a backbone's saved convolutions into a model with Nystrom attention.
 
@@ -138,8 +144,8 @@ def _attend(
     else:
         assert attention_mask.dtype == torch.bool and attention_mask.shape[-2] == 1, "only padding masks are allowed"
         real = attention_mask[..., 0, :]
-    config: Any = module.config
-    length = compute_segment_length(config.segment_means_seq_len, config.num_landmarks)
+    length = read_segment_length(module.config)
+    assert length is not None
     convolution = module.get_parameter(_CONVOLUTION)
     mixed = nystrom_attention(query * scaling, key, value, real, segment_length=length, convolution=convolution)
     return mixed.transpose(1, 2).contiguous(), None

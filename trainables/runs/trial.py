@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -16,6 +16,9 @@ from trainables.configuration.schema import Configuration, Typed, Value
 from trainables.data.tasks import Task, find_task
 from trainables.files.atomic_files import DiskFull
 from trainables.files.sources import Unusable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
@@ -126,6 +129,22 @@ class TextFlops(Typed, frozen=True, kw_only=True):
 
     tokens: AtLeastOne
     by_layer: tuple[NotNegative, ...]  # FLOPs of an exit after layer 1, 2, ...
+
+
+def list_flops_terms(tokens: np.ndarray, segment_length: int | None) -> np.ndarray:
+    """List the terms of texts, (n, terms), of which their FLOPs are a weighted sum; the weights are the same for all.
+
+    Args:
+        tokens: number of tokens of each text, (n,).
+        segment_length: number of tokens per landmark of Nystrom attention; None if attention is softmax.
+    """
+    import numpy as np
+
+    exact = tokens.astype(float)
+    if segment_length is None:
+        return np.vander(exact, 3)  # the square, the number itself and 1
+    landmarks = np.ceil(exact / segment_length)  # pads have none
+    return np.stack([landmarks**3, landmarks**2, landmarks * exact, exact, np.ones_like(exact)], axis=1)
 
 
 # Times that older versions measured within trials. They rest on few texts and on other work of the machine, so no table

@@ -11,13 +11,14 @@ import torch
 from helpers.trials import run_to_the_end, spec_of
 
 from trainables.configuration.schema import Reader
+from trainables.encoders.nystrom import read_segment_length
 from trainables.models import early_exit
 from trainables.models.answer_rules import FixedLayer, MaxProbability
 from trainables.models.exit_rules import LastLayer, LearnedExit, Sampled, Threshold
 from trainables.runs import flops
 from trainables.runs.flops import count_flops, count_flops_of_texts
 from trainables.runs.training import TrainingRun
-from trainables.runs.trial import TextFlops
+from trainables.runs.trial import TextFlops, list_flops_terms
 
 
 @pytest.fixture
@@ -42,6 +43,25 @@ def test_three_texts_give_the_flops_of_every_other(run):
     counted = flops.count_flops(lambda: model.infer(examples.batch(np.array([row]), torch.device("cpu"))))
     parabola = np.polyfit([text.tokens for text in texts], [text.by_layer[1] for text in texts], deg=2)
     assert np.polyval(parabola, examples.lengths[row]) == pytest.approx(counted, rel=1e-6)
+
+
+def text_of(tokens):
+    return {name: torch.ones(1, tokens, dtype=torch.int64) for name in ("input_ids", "attention_mask")}
+
+
+@pytest.mark.parametrize("backbone", ["mini-albert", "mini-electra"])
+@pytest.mark.parametrize("lengths", [range(4, 49), range(9, 25), [5, 16, 17, 31, 40], [7]])
+def test_counted_texts_give_the_nystrom_flops_of_every_other(backbone, lengths, cache):
+    """Each segment of 8 tokens adds a landmark, so a parabola through three lengths would miss the others."""
+    nystrom = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
+    model = TrainingRun(spec_of("pabee", backbone=backbone, config=nystrom), cache=cache)._model.eval()
+    counted = np.array([count_flops(partial(model.infer, text_of(tokens), rule=FixedLayer(2))) for tokens in lengths])
+    assert read_segment_length(model.encoder.configuration) == 8
+    chosen = flops._choose_texts(np.array(lengths), 8)
+    assert len(chosen) <= 5
+    terms = list_flops_terms(np.array(lengths), 8)
+    weights, *_ = np.linalg.lstsq(terms[chosen], counted[chosen])
+    assert terms @ weights == pytest.approx(counted, rel=1e-6)
 
 
 @pytest.mark.parametrize(
