@@ -276,7 +276,8 @@ class _UsedWords(nn.Module):
         super().__init__()
         weight = torch.empty(len(words), table.embedding_dim, device=words.device)
         self.weight = nn.Parameter(weight, requires_grad=table.weight.requires_grad)
-        self._numbers = torch.zeros(table.num_embeddings, dtype=torch.int64, device=words.device)
+        # -1 is no index, so a method that makes up tokens fails, instead of reading the embedding of another token.
+        self._numbers = torch.full((table.num_embeddings,), -1, device=words.device)
         self._numbers[words] = torch.arange(len(words), device=words.device)
         self._padding = None if table.padding_idx is None else int(self._numbers[table.padding_idx])
 

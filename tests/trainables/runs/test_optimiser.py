@@ -359,6 +359,14 @@ def test_a_trial_is_the_same_as_with_all_words(tmp_path, monkeypatch):
         torch.testing.assert_close(ours["model"][name], weight, rtol=0, atol=1e-6, msg=name)
 
 
+def test_word_of_no_example_is_not_read_as_another(tmp_path):
+    model = early_exit_model("bert")
+    examples, words = words_of(model, tmp_path)
+    absent = next(token for token in range(99) if token not in {*examples.tokens.tolist(), examples.pad_token})
+    with words(), pytest.raises(IndexError):
+        model.encoder.embeddings.word_embeddings(torch.tensor([absent]))
+
+
 def test_only_words_of_the_examples_are_trained_and_come_back(tmp_path):
     model = early_exit_model("bert")
     examples, words = words_of(model, tmp_path)
