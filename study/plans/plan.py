@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_REPEATS = 9  # searches per arm; keeps all confirm seeds below the search seeds
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
-# Fields of a plan that only its file sets, by lines such as `tokenizer = "./words"`. Formerly, options set them too.
+# Fields of a plan without an option of their own; its file sets them, by lines such as `tokenizer = "./words"`.
 LINES_OF_PLAN_FILE = ("search_precision", "search_repeats", "test_across", "tokenizer")
 
 

@@ -244,7 +244,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def first_arms(self) -> list[Arm]:
-        """All arms except those of repeated searches (`search_repeats`). Tables show only these arms."""
+        """All arms except those of repeated searches (`search_repeats`), which only one table shows."""
         return [arm for arm in self.arms if not arm.repeat]
 
     @cached_property
