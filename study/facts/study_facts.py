@@ -110,9 +110,8 @@ class LaunchFacts:
 
     def is_over(self) -> bool:
         """Check if the launch has ended. A launch on this machine has also ended if its process no longer exists."""
-        if self.ended is not None or self.began.host != socket.gethostname():
-            return self.ended is not None
-        return not is_running(self.began.pid)
+        is_here = self.began.host == socket.gethostname()
+        return self.ended is not None or (is_here and not is_running(self.began.pid))
 
 
 @dataclass
