@@ -252,6 +252,11 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError(f"--assume-spread predicts power, which {forms[0]} does not print; leave out one of the two")
     if options.probe and (options.toml or options.explain):
         raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave out one of the two options")
+    if options.departures and (options.toml or options.explain):
+        raise ValueError(
+            f"--departures lists the differences of the whole plan, which {forms[0]} does not print; leave out one of "
+            "the two options"
+        )
     if options.then is not None:
         split_command(options.then)
     _check_machine(options)

@@ -381,3 +381,9 @@ def test_launch_names_the_place_that_replaces_an_unusable_cache(tmp_path, monkey
     launch.main(["--task", "rte", "--profile", "mini", "--out", str(tmp_path / "runs"), "--tracking-uri", "none"])
     place = tmp_path / ".cache" / "glue-exit-study"
     assert says(capsys.readouterr().err, f"{file}/glue-exit-study is not writable; ", f" in {place}\n")
+
+
+@pytest.mark.parametrize("form", [["--toml"], ["--explain", "palbert/rte"]])
+def test_departures_with_an_output_that_lacks_them_are_refused(capsys, form):
+    assert launch.main(["--task", "rte", "--departures", *form, "--dry-run"]) == 2
+    assert says(capsys.readouterr().err, "--departures lists ", f"{form[0]} does not print; ", "leave out one")
