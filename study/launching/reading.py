@@ -105,6 +105,11 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
             "with a hub name such as nreimers/MiniLM-L6-H384-uncased"
         )
     _check_search_only(settings, plan)
+    if options.search_only and plan.samples == 0:
+        raise ValueError(
+            f"--search-only {','.join(plan.search_only or ())} chooses what to tune, but --samples 0 searches nothing; "
+            "leave out one of the two options"
+        )
     if options.start_from:
         plan = replace(plan, start_from=_read_starts(options.start_from, plan))
     if options.first_from:

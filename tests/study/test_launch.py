@@ -387,3 +387,8 @@ def test_launch_names_the_place_that_replaces_an_unusable_cache(tmp_path, monkey
 def test_departures_with_an_output_that_lacks_them_are_refused(capsys, form):
     assert launch.main(["--task", "rte", "--departures", *form, "--dry-run"]) == 2
     assert says(capsys.readouterr().err, "--departures lists ", f"{form[0]} does not print; ", "leave out one")
+
+
+def test_search_only_without_a_search_is_refused(capsys):
+    assert launch.main(["--task", "rte", "--search-only", "beta", "--samples", "0", "--dry-run"]) == 2
+    assert says(capsys.readouterr().err, "--search-only beta ", "--samples 0 searches nothing; ", "leave out one")
