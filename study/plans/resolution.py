@@ -45,6 +45,7 @@ from study.plans.plan import (
 )
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining
 from study.plans.resolved_plan import (
+    FIRST_SEARCH_SEED,
     FIRST_SEED,
     MOST_SEEDS,
     Arm,
@@ -544,8 +545,10 @@ def _check_plan(plan: Plan) -> None:
         raise ValueError(
             f"--sampler {plan.sampler} needs --samples; only the sampler grid has a default number of trials"
         )
-    if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
-        raise ValueError(f"--seeds is {plan.seeds}; allowed with repeated searches: at most {MOST_SEEDS}")
+    most = MOST_SEEDS if plan.search_repeats > 1 else FIRST_SEARCH_SEED - FIRST_SEED
+    if plan.seeds > most:
+        repeated = " with repeated searches" * (plan.search_repeats > 1)
+        raise ValueError(f"--seeds is {plan.seeds}; allowed{repeated}: at most {most}")
 
 
 def _check_settings(plan: Plan) -> None:

@@ -27,6 +27,7 @@ from trainables.runs.trial import Selection
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
 Departures = tuple[Departure | str, ...]  # files written before 2026-11-25 contain strings
 MOST_SEEDS = 100  # confirm seeds per arm if searches are repeated
+FIRST_SEARCH_SEED = 1_000  # above all confirm seeds
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):
@@ -335,7 +336,7 @@ def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
 
 def derive_search_seed(arm: str, number: int) -> int:
     """Derive the seed of an arm's search trial `number`; this seed never equals a confirm seed."""
-    return 1_000 + int(digest([arm, number], length=7), 16)
+    return FIRST_SEARCH_SEED + int(digest([arm, number], length=7), 16)
 
 
 def format_file_name(method: str) -> str:

@@ -392,3 +392,8 @@ def test_departures_with_an_output_that_lacks_them_are_refused(capsys, form):
 def test_search_only_without_a_search_is_refused(capsys):
     assert launch.main(["--task", "rte", "--search-only", "beta", "--samples", "0", "--dry-run"]) == 2
     assert says(capsys.readouterr().err, "--search-only beta ", "--samples 0 searches nothing; ", "leave out one")
+
+
+def test_seeds_that_searches_may_have_are_refused(capsys):
+    assert launch.main(["--task", "rte", "--seeds", "959", "--dry-run"]) == 2
+    assert says(capsys.readouterr().err, "--seeds is 959; ", "allowed: at most 958\n")
