@@ -30,6 +30,7 @@ from study.launching.options import DESCRIPTION, EPILOG, LaunchOptions, check_op
 from study.launching.planned_study import (
     PlannedStudy,
     as_locked,
+    check_registrable,
     find_launched_arms,
     keep_plan,
     list_plan_notes,
@@ -111,8 +112,7 @@ def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
         code, faults = read_provenance(), Faults(max_failures=options.max_failures)
         limit, arms = options.max_gpu_hours, find_launched_arms(study, options)
         scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
-        if options.register and journal.facts.trials:
-            raise ValueError(f"--register: the study {folder} already has trials; allowed: a study without trials")
+        check_registrable(options, folder, journal.facts)
         last = journal.facts.last_launch
         is_reported = last is not None and last.ended is not None and last.ended.status in ("complete", "partial")
         reopened = scheduler.find_reopenable(retry_failed=options.retry_failed)

@@ -133,10 +133,7 @@ class Scheduler:
 
     def find_reopenable(self, *, retry_failed: bool) -> dict[str, Reopening]:
         """Find the failed trials that should run again, and map each key to the reason; see `reopen_failed`."""
-        launched = {arm.name for arm in self.progress.launched}
-        failures = [record for record in self.progress.failures if record.arm in launched]
-        reasons = {record.key: "asked" if retry_failed else find_change(record, self.provenance) for record in failures}
-        return {key: reason for key, reason in reasons.items() if reason}
+        return find_reopenable(self.progress, self.provenance, retry_failed=retry_failed)
 
     def find_arms_of_other_code(self) -> list[str]:
         """List the arms that have a trial of other code than this launch runs."""
@@ -419,6 +416,14 @@ def specify_arm(
         select_by=plan.request.select_by,
         report_dev=reads_dev or plan.request.selection == "dev",
     )
+
+
+def find_reopenable(progress: StudyProgress, now: Provenance, *, retry_failed: bool) -> dict[str, Reopening]:
+    """Find the failed trials that a launch of the code `now` would run again, and map each key to the reason."""
+    launched = {arm.name for arm in progress.launched}
+    failures = [record for record in progress.failures if record.arm in launched]
+    reasons = {record.key: "asked" if retry_failed else find_change(record, now) for record in failures}
+    return {key: reason for key, reason in reasons.items() if reason}
 
 
 def find_change(record: Record, now: Provenance) -> Reopening | None:

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 
 from study.cluster.resources import Resources, ThisMachine
 from study.decisions.progress import StudyProgress
+from study.decisions.scheduler import find_reopenable
+from study.facts.events import Reopening
 from study.facts.plan_file import format_plan
+from study.facts.provenance import read_provenance
 from study.facts.study_facts import read_facts
 from study.launching.forecast import describe_time_limit, forecast_plan
 from study.launching.options import LaunchOptions
-from study.launching.planned_study import PlannedStudy, find_launched_arms, list_plan_notes
+from study.launching.planned_study import (
+    MOST_ARMS,
+    PlannedStudy,
+    check_registrable,
+    find_launched_arms,
+    list_plan_notes,
+)
 from study.launching.power import predict_power
 from study.launching.reading import trace_settings
+from study.launching.screen import REASONS
 from study.plans.departures import describe_departures
 from study.plans.resolution import explain
 from study.plans.resolved_plan import digest
-from study.terminal.text import print_lines
+from study.terminal.text import counted, joined, list_first, print_lines
 from trainables.configuration.schema import to_plain
 from trainables.configuration.spelling import resolve_name
 from trainables.data.tasks import trainable_tasks
@@ -42,6 +53,7 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     slots = 1 if options.address else machine.slots()
     history, launched = read_facts(study.folder), find_launched_arms(study, options)
     progress = StudyProgress(resolved, history, max_gpu_hours=options.max_gpu_hours, launched=launched)
+    reopened = _find_reopened(progress, study, options)
     probe_on = machine if options.probe else None
     forecast = forecast_plan(progress, study.folder, probe_on=probe_on, slots=slots, storage=options.storage)
     if options.json:
@@ -49,6 +61,7 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
         print(json.dumps(to_plain(facts), indent=1))
         return 0
     notes = list_plan_notes(study, options, history, launched=launched)
+    notes += _note_reopened(progress, reopened)
     if options.max_minutes is not None:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
     if options.then is not None:
@@ -65,6 +78,8 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
         lines.append(f"the plan differs from the papers and their code in {number} ways; --departures lists them")
     if study.unchecked:
         lines.append(describe_unchecked(study.unchecked))
+    elif options.register:
+        lines.append("before its first trial, the launch registers this plan in MLflow")
     elif study.earlier is None:
         tag = f"plan-{digest(to_plain(resolved))}"
         lines.append("to register this plan before its first trial, add --register --tracking-uri URI, or run:")
@@ -72,3 +87,26 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     lines.append("to save this plan as a file for --plan, add --toml > plan.toml")
     print_lines([*lines, "nothing was run; to run the study, leave out --dry-run"], sys.stdout)
     return 0
+
+
+def _find_reopened(progress: StudyProgress, study: PlannedStudy, options: LaunchOptions) -> dict[str, Reopening]:
+    """Find the failed trials that the launch runs again.
+
+    Raises:
+        ValueError: if the launch would be refused because of the study's trials or test scores.
+    """
+    check_registrable(options, study.folder, progress.facts)
+    reopened = find_reopenable(progress, read_provenance(), retry_failed=options.retry_failed)
+    if reopened or not progress.is_finished:
+        progress.facts.check_unscored()
+    return reopened
+
+
+def _note_reopened(progress: StudyProgress, reopened: Mapping[str, Reopening]) -> list[str]:
+    """Note the failed trials that the launch runs again; [] if there are none."""
+    if not reopened:
+        return []
+    arms = dict.fromkeys(progress.facts.trials[key].started.arm for key in reopened)
+    reasons = joined([REASONS[reason] for reason in dict.fromkeys(reopened.values())])
+    trials = f"{counted(len(reopened), 'failed trial')} of {list_first([*arms], MOST_ARMS)}"
+    return [f"the launch runs {trials} again, because {reasons}; the time left does not include this"]

@@ -243,6 +243,12 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
         )
 
 
+def check_registrable(options: LaunchOptions, folder: Path, facts: StudyFacts) -> None:
+    """Raise ValueError if --register comes too late, because the study already has trials."""
+    if options.register and facts.trials:
+        raise ValueError(f"--register: the study {folder} already has trials; allowed: a study without trials")
+
+
 def find_launched_arms(study: PlannedStudy, options: LaunchOptions) -> frozenset[str]:
     """Return the names of the arms that this launch runs.
 

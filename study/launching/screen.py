@@ -140,10 +140,10 @@ def describe_notice(event: Notice) -> str:
         case TrialRestarted():
             return f"trial {event.key} starts again: {event.reason}"
         case TrialReopened():
-            return f"trial {event.key} failed earlier and now runs again, because {_REASONS[event.reason]}"
+            return f"trial {event.key} failed earlier and now runs again, because {REASONS[event.reason]}"
 
 
-_REASONS = {"asked": "--retry-failed was given", "code": "the code has changed", "versions": "packages have changed"}
+REASONS = {"asked": "--retry-failed was given", "code": "the code has changed", "versions": "packages have changed"}
 
 
 # ---- the table of arms

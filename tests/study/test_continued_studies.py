@@ -2,19 +2,22 @@
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from helpers.corpora import word_tokenizer
 from helpers.glue_folders import write_glue
-from helpers.launched_studies import launched_study, mini_plan
+from helpers.launched_studies import PROVENANCE, launched_study, mini_plan
+from helpers.launched_studies import launch as run_launch
 from helpers.messages import says
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch
-from study.facts.events import Execution
+from study.facts.events import Execution, ScoredOnTest
+from study.facts.journal import Journal
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import StudyFacts, read_facts
 from study.launching.last_screen import extensions
@@ -335,3 +338,29 @@ def test_continued_launch_runs_as_the_last_one_did(tmp_path):
         == Execution(driver="local", tracking_uri="none", cpus_per_trial=1.6)
     )
     assert not (tmp_path / "s" / "mlflow.db").exists()
+
+
+def dry_run(capsys, *arguments: str) -> str:
+    """The lines of a dry run that ends well, without line breaks."""
+    assert launch.main([*arguments, "--dry-run"]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_dry_run_names_failed_trials_that_run_again(tmp_path, monkeypatch, capsys):
+    run_launch(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",)), broken={1: "method"})
+    folder = ["--continue", str(tmp_path / "s")]
+    assert "the launch runs 1 failed trial of albert/rte again, because the code has" in dry_run(capsys, *folder)
+    monkeypatch.setattr("study.launching.dry_run.read_provenance", lambda: PROVENANCE)
+    assert " again, because " not in dry_run(capsys, *folder)
+    asked = dry_run(capsys, *folder, "--retry-failed")
+    assert "1 failed trial of albert/rte again, because --retry-failed was given; the time left does not" in asked
+
+
+@pytest.mark.parametrize("options", [["--register", "--tracking-uri", "sqlite:////nowhere/a.db"], ["--seeds", "3"]])
+def test_dry_run_refuses_what_the_launch_refuses(tmp_path, capsys, options):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",)))
+    with closing(Journal(folder)) as journal:
+        journal.append(ScoredOnTest(time=journal.now(), task="rte", rows=9, labels_digest="beef", models=[]))
+    assert launch.main(["--continue", str(folder), *options, "--dry-run"]) == 2
+    fault = "already has trials" if "--register" in options else "rte was scored on test labels"
+    assert fault in capsys.readouterr().err

@@ -397,3 +397,10 @@ def test_search_only_without_a_search_is_refused(capsys):
 def test_seeds_that_searches_may_have_are_refused(capsys):
     assert launch.main(["--task", "rte", "--seeds", "959", "--dry-run"]) == 2
     assert says(capsys.readouterr().err, "--seeds is 959; ", "allowed: at most 958\n")
+
+
+def test_dry_run_with_register_names_the_registration(tmp_path, capsys):
+    command = ["--task", "rte", "--register", "--tracking-uri", f"sqlite:///{tmp_path}/a.db", "--dry-run"]
+    assert launch.main([*command, "--out", str(tmp_path / "runs")]) == 0
+    printed = capsys.readouterr().out
+    assert "the launch registers this plan in MLflow\n" in printed and "add --register" not in printed
