@@ -37,7 +37,7 @@ from study.facts.provenance import Provenance
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import ANSWER, DEV_TABLE, RUNS
 from study.launching.options import LaunchOptions
-from study.launching.reading import plan_from, settings_from
+from study.launching.reading import plan_from, read_comparing, settings_from
 from study.plans.arm_checks import describe_segments
 from study.plans.plan import Plan
 from study.plans.resolution import list_unsearched_fields, resolve
@@ -293,11 +293,14 @@ def list_plan_notes(
     notes += _note_idle_stopping(study.resolved)
     notes += _note_changed_methods(study.resolved, facts)
     notes += _note_repeated_texts(study.resolved)
-    for name in ("samples", "seeds"):
-        number, had = getattr(options, name), getattr(request, name)
+    preset, units = read_comparing(options.compare), {"search_repeats": "searches per arm"}
+    for name in ("samples", "seeds", "search_repeats"):
+        typed, had = getattr(options, name, None), getattr(request, name)
+        number = preset.get(name) if typed is None else typed
         if number is not None and number != had:
-            kept = "the whole grid" if had is None else f"{had} {name}"
-            notes.append(f"--{name} {number} is ignored, because the study already has {kept}")
+            given = f"{name} {number} of --compare {options.compare}" if typed is None else f"--{name} {number}"
+            kept = "the whole grid" if had is None else f"{had} {units.get(name, name)}"
+            notes.append(f"{given} is ignored, because the study already has {kept}")
     return [*notes, *_note_unlaunched(study, options, facts, launched=launched)]
 
 

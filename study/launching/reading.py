@@ -74,7 +74,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         include_folder(base.methods, folder)
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
     typed = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
-    values = _read_comparing(options.compare) | typed
+    values = read_comparing(options.compare) | typed
     if options.vary:
         values["methods"] = [*(options.methods or []), *(name for text in options.vary for name in _read_vary(text))]
         is_searched_too = {"samples", "search_only"} & values.keys() or options.search
@@ -146,7 +146,7 @@ def _read_vary(text: str) -> list[str]:
         raise ValueError(f"--vary {text}: {error}") from None
 
 
-def _read_comparing(compare: str | None) -> dict[str, object]:
+def read_comparing(compare: str | None) -> dict[str, object]:
     """Return the fields of a plan that --compare sets."""
     if compare is None:
         return {}

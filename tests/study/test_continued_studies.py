@@ -364,3 +364,10 @@ def test_dry_run_refuses_what_the_launch_refuses(tmp_path, capsys, options):
     assert launch.main(["--continue", str(folder), *options, "--dry-run"]) == 2
     fault = "already has trials" if "--register" in options else "rte was scored on test labels"
     assert fault in capsys.readouterr().err
+
+
+def test_preset_that_asks_for_less_than_the_study_has_is_named(tmp_path, capsys):
+    folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",), search_repeats=3))
+    notes = dry_run(capsys, "--continue", str(folder), "--compare", "methods:2")
+    wanted = "search_repeats 2 of --compare methods:2 is ignored, because the study already has 3 searches per arm"
+    assert wanted in notes and "samples 4 of" not in notes
