@@ -287,9 +287,9 @@ def _choose_profile(name: str | None) -> tuple[Plan, str]:
 
 
 def _resolve_file_names(plan: Plan, file: str, readers: Mapping[str, Callable[[Any], object]]) -> Plan:
-    """Spell the methods, tasks, sampler and scopes of a plan in the standard way."""
+    """Spell the methods, tasks, sampler, rule of selection, arms and scopes of a plan in the standard way."""
     changes = dict[str, object]()
-    for name, read in readers.items():
+    for name, read in {**readers, "select_by": read_select_by, "start_from": _spell_starts}.items():
         try:
             changes[name] = (value := getattr(plan, name)) and read(value)
         except ValueError as error:
@@ -338,6 +338,14 @@ def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:
             )
         add_once(starts, arm, source, "--start-from")
     return starts
+
+
+def _spell_starts(starts: Mapping[str, str]) -> dict[str, str]:
+    """Return the lines of the table `start_from` of a plan file in standard spelling."""
+    spelled = dict[str, str]()
+    for arm, source in starts.items():
+        add_once(spelled, _resolve_arm_or_task(arm), _resolve_arm_or_task(source), "start_from")
+    return spelled
 
 
 def _resolve_arm_or_task(name: str) -> str:

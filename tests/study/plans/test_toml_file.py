@@ -148,3 +148,16 @@ def test_a_dry_run_prints_the_file_of_its_plan(tmp_path, capsys):
     path = tmp_path / "plan.toml"
     path.write_text(capsys.readouterr().out)
     assert read_toml(path) == plan_from("--profile", "mini", *asked)
+
+
+def test_starts_of_a_file_are_spelled_as_those_of_the_option(tmp_path, capsys):
+    lines = with_lines(tmp_path, 'start_from = { RTE = "MNLI" }')
+    assert plan_from("--profile", "mini", "--task", "rte,mnli", *lines).start_from == {"rte": "mnli"}
+    assert launch.main([*with_lines(tmp_path, 'start_from = { rt = "mnli" }'), "--dry-run"]) == 2
+    assert "lines.toml: start_from: no task named 'rt'" in capsys.readouterr().err
+
+
+def test_default_rule_of_selection_in_a_file_is_the_default(tmp_path):
+    asked = plan_from("--profile", "mini", *with_lines(tmp_path, 'select_by = "score"'))
+    assert asked == profiles.load_profile("mini")
+    assert plan_from("--profile", "mini", *with_lines(tmp_path, 'select_by = "at:3.0"')).select_by == "at:3"
