@@ -329,13 +329,20 @@ def _note_empty_searches(plan: ResolvedPlan, options: LaunchOptions) -> list[str
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """List the winners from another study (--first-from), each with the searches that try it first."""
-    arms = dict[str, list[str]]()
+    """List the winners from another study (--first-from), each with the searches that try it first, or do not."""
+    trying, others = dict[str, list[str]](), dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.request.list_firsts(arm.name):
-            arms.setdefault(first.origin, []).append(arm.name)
+            shared = {name: value for name, value in first.values.items() if name in arm.space}
+            is_tried = bool(shared) and any(shared.items() <= point.items() for point in arm.first)
+            (trying if is_tried else others).setdefault(first.origin, []).append(arm.name)
+    fault = "they tune none of its fields, or have too few trials"
     return [
-        f"searches of {list_first(names, MOST_ARMS)} first try the winner of {origin}" for origin, names in arms.items()
+        f"searches of {list_first(names, MOST_ARMS)} first try the winner of {origin}"
+        for origin, names in trying.items()
+    ] + [
+        f"searches of {list_first(names, MOST_ARMS)} do not try the winner of {origin}: {fault}"
+        for origin, names in others.items()
     ]
 
 

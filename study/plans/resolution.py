@@ -341,13 +341,14 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
         rows.append(("starts from", f"the best model of {arm.start_from}", origin))
     won, published = request.list_firsts(name), space.published.get(arm.task, ())
     first = list[str]()
-    for point in arm.first:
+    points = [point for point in arm.first if point]  # without those that have none of the tuned fields
+    for point in points:
         winner = next((one for one in won if _is_among(one.values, point)), None)
         if winner or any(point.items() <= known.items() for known in published):
             values = ", ".join(f"{field} {json.dumps(value)}" for field, value in point.items())
             origin = winner.origin if winner else "PUBLISHED"
             first.append(f"  the search {'then' if first else 'first'} tries {values} ({origin})")
-    if others := len(arm.first) - len(first):
+    if others := len(points) - len(first):
         first.append(f"  the search {'then' if first else 'first'} tries {counted(others, 'grid point')}")
     if arm.space:
         first.append(f"  sampler: {describe_sampler(request.sampler, arm.samples, request.early_stopping)}")

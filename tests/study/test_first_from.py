@@ -108,3 +108,13 @@ def test_arms_with_trials_are_not_begun_again(other, tmp_path):
         continued()
     plan = continued("--method", "albert")
     assert plan.arm("albert/rte").first == (won(other, "albert/rte"),) and not plan.arm("palbert/rte").first
+
+
+def test_winner_without_a_tuned_field_is_not_claimed_to_be_tried(tmp_path, capsys):
+    other = launched_study(tmp_path / "other", planned("palbert", "rte", "--search-only", "learning_rate"))
+    options = ["--profile", "mini", "--method", "palbert", "--task", "rte", "--first-from", str(other)]
+    assert launch.main([*options, "--search-only", "beta", "--out", "/nowhere", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert f"searches of palbert/rte do not try the winner of {other}, palbert/rte: " in printed
+    plan = planned("palbert", "rte", "--first-from", str(other), "--search-only", "beta")
+    assert "the search first tries" not in explain(plan, "palbert/rte", origins={})
