@@ -15,6 +15,7 @@ import json
 import operator
 import random
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -111,7 +112,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
     confirmed = [record for record in study.records if record.phase == "confirm" and record.status in kept]
     drawn = _draw_models(study, confirmed, again)
     lines += [*compare_predictions(study, confirmed), *compare_models(study, confirmed)]
-    made_by = f"python -m study.rebuild {folder}"
+    made_by = f"python -m study.rebuild {shlex.quote(str(folder))}"
     if (folder / TABLES).is_dir():
         lines += compare_tables(folder / TABLES, lambda: tabulate(evidence), made_by=made_by)
     if report := _read_files(folder, *REPORT):
@@ -205,7 +206,7 @@ def compare_predictions(study: Study, confirmed: list[Record]) -> Iterator[str]:
             yield f"{path} is missing: the predictions of {_name(record)}"
             continue
         found = compute_predictions_digest(study.folder, record.key)
-        remedy = f"; to repair it, if the model is kept: python -m study.rebuild {study.folder}"
+        remedy = f"; to repair it, if the model is kept: python -m study.rebuild {shlex.quote(str(study.folder))}"
         for line in list_differences(f"{path}: SHA-256", found, record.predictions_digest):
             yield line + remedy
         try:

@@ -10,6 +10,7 @@ other trial starts, and changes no number. Commands that run the models then say
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -80,9 +81,9 @@ def run(options: Options) -> int:
     arms = dict.fromkeys(trial.started.arm for trial in facts.trials.values() if trial.start == record.key)
     if arms and not options.undo:
         print(f"arms that started from the trial's model keep their numbers: {', '.join(arms)}")
-    print(f"to rewrite the tables: {python()} -m study.rebuild {folder}")
+    print(f"to rewrite the tables: {python()} -m study.rebuild {shlex.quote(str(folder))}")
     if not compute_progress(plan, facts).is_finished:
-        print(f"to run the missing trials: {python()} -m study.launch --continue {folder}")
+        print(f"to run the missing trials: {python()} -m study.launch --continue {shlex.quote(str(folder))}")
     return 0
 
 
@@ -102,7 +103,7 @@ def _drop_models(folder: Path) -> int:
         if original and outside:
             raise ValueError(
                 f"{folder} is a copy of {original}, and {outside[0]} belongs to both; allowed: "
-                f"{python()} -m study.drop {original} --models"
+                f"{python()} -m study.drop {shlex.quote(str(original))} --models"
             )
         sizes = [size for model in models if (size := delete_weights(model))]
     print(f"deleted the weights of {counted(len(sizes), 'model')}: {sum(sizes) / 1e6:,.1f} MB")

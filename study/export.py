@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,8 @@ def read_layer_scores(study: Path, record: Record, layer: int) -> LayerScores:
     found = compute_predictions_digest(study, record.key)
     if found is None or record.predictions_digest not in (None, found):
         fault = "damaged" if path.exists() else "missing"
-        raise ValueError(f"{path}, which has the scores of each layer, is {fault}; to repair it: study.rebuild {study}")
+        command = f"study.rebuild {shlex.quote(str(study))}"
+        raise ValueError(f"{path}, which has the scores of each layer, is {fault}; to repair it: {command}")
     with np.load(path, allow_pickle=False) as file:
         logits, labels, split = (file[name] for name in ("layer_logits", "labels", "split"))
     if layer > len(logits):

@@ -11,6 +11,7 @@ influence any choice. The table `scores_on_test` shows the scores.
 from __future__ import annotations
 
 import hashlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -75,7 +76,7 @@ def run(options: Options) -> int:
         journal.append(*(_make_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
     for task, scores in answers.items():
         print(*_format_lines(TASKS[task], models[task], scores), sep="\n")
-    print(f"to write the table scores_on_test, run: {python()} -m study.rebuild {folder}")
+    print(f"to write the table scores_on_test, run: {python()} -m study.rebuild {shlex.quote(str(folder))}")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, OSError, zipfile.BadZipFile):
-        remedy = f"to repair it, if the model is kept: python -m study.rebuild {study.folder}"
+        remedy = f"to repair it, if the model is kept: python -m study.rebuild {shlex.quote(str(study.folder))}"
         raise ValueError(f"{path}: the file is damaged, or has no predictions; {remedy}") from None
     if missing := [name for name in (*_PER_EXAMPLE, "layer_logits", *_SWEEP) if name not in arrays]:
         raise ValueError(f"{path} has no {', '.join(missing)}")

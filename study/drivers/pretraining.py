@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -140,7 +141,7 @@ def pretrain(job: Job, *, processes: int) -> None:
                 _pretrain_in_processes(job, processes)
             else:
                 _work(job, member or Member())
-        print(f"to start a study from this backbone, run: python -m study.launch --backbone {folder}")
+        print(f"to start a study from this backbone, run: python -m study.launch --backbone {shlex.quote(str(folder))}")
     except Timeout:
         raise ValueError(
             f"--to {folder} is in use by another pretraining; choose another folder, or wait until it has ended"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -130,7 +131,7 @@ def find_data(folder: Path, plan: ResolvedPlan, task: str, *, recorded: str) -> 
     data = plan.request.data
     if classify_data(data) != "folder" or TASKS[task].place:
         return data
-    remedy = f"first run study.launch --continue {folder} --data with the current path"
+    remedy = f"first run study.launch --continue {shlex.quote(str(folder))} --data with the current path"
     places = [place for place in (data, recorded) if place and Path(place).is_dir()]
     if not places:
         raise ValueError(describe_lost_folder("data", data, remedy=remedy))
@@ -287,7 +288,8 @@ def describe_data_change(earlier: Plan, later: Plan) -> str:
 
 def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
-    advice = " instead of --continue" if is_continued else f", or --continue {folder} to keep all other settings"
+    keeping = f", or --continue {shlex.quote(str(folder))} to keep all other settings"
+    advice = " instead of --continue" if is_continued else keeping
     return ValueError(
         f"study {folder} does not match this command; differences (study -> command): {'; '.join(changed)}. "
         f"Choose another --name{advice}"

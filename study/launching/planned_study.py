@@ -421,7 +421,8 @@ def _note_unlaunched(
     if not left_out:
         return []
     flags = [name for name, value in (("--method", options.methods), ("--task", options.tasks)) if value is not None]
-    advice = f"leave out {' and '.join(flags)}" if options.continue_study else f"--continue {study.folder}"
+    continued = f"--continue {shlex.quote(str(study.folder))}"
+    advice = f"leave out {' and '.join(flags)}" if options.continue_study else continued
     runs = ", ".join(arm.name for arm in study.resolved.arms if arm.name in launched)
     notes = [f"this launch runs only {runs}; it does not run {', '.join(left_out)}; to run all: {advice}"]
     progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)

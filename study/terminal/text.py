@@ -19,7 +19,8 @@ _NAME = rf"(?:[^=&;\s]*(?:{_PARTS})[^=&;\s]*|{_WHOLE})"
 SECRET_PARAMETER = re.compile(rf"([?&;]{_NAME}=)[^&;\s'\"]+", re.IGNORECASE)
 _USER = re.compile(r"(\w://[^/?#\s:@]*):[^\s'\"]*@")  # to the last "@": a password may contain one
 _TOKEN = re.compile(r"(\bhttps?://)[^/?#\s:@]+@", re.IGNORECASE)  # a user without a password may be a token
-_TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue \S+")  # commands, and text in backticks
+# Commands, and text in backticks.
+_TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue (?:'[^']*'|\S)+")
 
 
 @dataclass(frozen=True)

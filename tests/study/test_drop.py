@@ -268,3 +268,11 @@ def test_models_of_a_running_study_are_left_alone(folder, capsys):
     assert "is being run by another launch" in capsys.readouterr().err
     journal.close()
     assert all((model / "model.safetensors").exists() for model in model_folders(folder))
+
+
+def test_printed_commands_quote_a_folder_with_blanks(tmp_path, capsys):
+    folder = launched_study(tmp_path / "a study", mini_plan(methods=("albert",), tasks=("rte",)))
+    record = read_facts(folder).records[-1]
+    assert drop.main([str(folder), record.key, "--because", "a bad disk"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to rewrite the tables: ")]
+    assert line.endswith(f" -m study.rebuild '{folder}'")

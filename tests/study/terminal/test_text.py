@@ -93,7 +93,13 @@ def test_lines_are_broken_between_words_in_a_terminal_alone(terminal: TextIO) ->
 
 
 @pytest.mark.parametrize(
-    "command", ["`analysis.tables runs/s1`", "bin/python -m study.status runs/s1", "--continue runs/s1"]
+    "command",
+    [
+        "`analysis.tables runs/s1`",
+        "bin/python -m study.status runs/s1",
+        "--continue runs/s1",
+        "--continue 'runs/a study'",
+    ],
 )
 def test_what_is_to_be_pasted_stays_whole(command: str) -> None:
     assert wrap_line(f"  or again: {command}; as before", 20) == f"  or again:\n    {command};\n    as before"
