@@ -64,7 +64,7 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     return f"{hub_revision(backbone)[0]}@{commit}"
 
 
-def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
+def backbone_digest(backbone: str) -> str:
     """Hash the files in a backbone's folder or hub cache to 16 hexadecimal digits.
 
     For a backbone in `UNTRAINED`, return its version.
@@ -73,7 +73,7 @@ def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
         return UNTRAINED[backbone]
     folder = Path(backbone) if is_folder(backbone) else _find_snapshot(backbone)
     assert folder is not None
-    return _hash_files(folder, _list_folder_files(kind, str(folder)))
+    return _hash_files(folder, _list_folder_files("backbone", str(folder)))
 
 
 def read_configuration(backbone: str) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 An exit setting loses an example if the prediction at the exit is wrong but the last layer's prediction is correct.
 Without labels, the setting loses an example if the two predictions differ. The loss in accuracy is at most the share of
-lost examples. With probability `confidence`, the selected setting loses at most a share `risk` of new examples
+lost examples. With probability `CONFIDENCE`, the selected setting loses at most a share `risk` of new examples
 from the same distribution.
 
 Exact binomial tests run from the slowest setting to the fastest, until one fails. In this fixed order, multiple tests
@@ -85,19 +85,19 @@ def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSett
     return evaluate_settings(rules, outputs), arrays["labels"]
 
 
-def find_safe_setting(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
+def find_safe_setting(lost: np.ndarray, risk: float) -> int | None:
     """Return the index of the fastest setting that passes its test, or None if none passes.
 
     Args:
         lost: examples that each setting loses, (settings, n); the slowest setting comes first.
     """
-    passes = lost.sum(axis=1) <= max_losses(lost.shape[1], risk, confidence)
+    passes = lost.sum(axis=1) <= max_losses(lost.shape[1], risk)
     passed = len(passes) if passes.all() else int(passes.argmin())
     return passed - 1 if passed else None
 
 
-def max_losses(n: int, risk: float, confidence: float) -> int:
+def max_losses(n: int, risk: float) -> int:
     """Compute how many of n answers a safe setting may make wrong; -1 if no setting can be safe."""
     from scipy.stats import binom  # takes a second to import
 
-    return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - confidence).sum()) - 1
+    return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - CONFIDENCE).sum()) - 1

@@ -438,10 +438,10 @@ class TrainingRun:
         """Count the FLOPs of the selected epoch's model for a few texts of the reported split."""
         return count_flops_of_texts(self._model, self._reported_examples)  # weights do not change them
 
-    def try_out(self, *, rows: int = 2) -> None:
-        """Test the method's code on `rows` rows. The run must be discarded afterwards."""
-        run_to_end(self.train_on([self._draw_batches(1)[0][:rows]], 1))
-        examples = self._data.selection.take(choose_spread(len(self._data.selection), rows))
+    def try_out(self) -> None:
+        """Test the method's code on two rows. The run must be discarded afterwards."""
+        run_to_end(self.train_on([self._draw_batches(1)[0][:2]], 1))
+        examples = self._data.selection.take(choose_spread(len(self._data.selection), 2))
         evaluation = run_to_end(self._evaluate(examples, 1, self._exit_settings))
         swept(self._model, self._task, examples, evaluation.outputs)
 

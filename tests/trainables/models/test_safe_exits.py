@@ -16,13 +16,13 @@ RISK, N, DRAWS = 0.01, 1_000, 2_000
 @pytest.mark.parametrize("n", [1, 5, 277, 872, 40_430])
 @pytest.mark.parametrize("risk", [0.01, 0.02, 0.05])
 def test_most_lost_is_the_exact_binomial_bound(n, risk):
-    most = max_losses(n, risk, 0.95)
+    most = max_losses(n, risk)
     assert most < 0 or binom.cdf(most, n, risk) <= 0.05
     assert binom.cdf(most + 1, n, risk) > 0.05
 
 
 def test_277_examples_show_nothing_safe_at_one_percent():
-    assert max_losses(277, 0.01, 0.95) == -1
+    assert max_losses(277, 0.01) == -1
     assert find_safe_setting(np.zeros((3, 277), dtype=bool), 0.01) is None
     assert find_safe_setting(np.zeros((3, 300), dtype=bool), 0.01) == 2
 
