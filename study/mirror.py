@@ -367,7 +367,7 @@ def _compare(folder: Path, uri: str) -> int:
     return 1 if lines else 0
 
 
-def register_models(mirrored: Mirror, *, include: Sequence[str] = ()) -> None:
+def register_models(mirrored: Mirror, *, include: Sequence[str]) -> None:
     """Register the models of confirm trials in MLflow's model registry. Print a line for each new version.
 
     Raises:

@@ -234,7 +234,7 @@ def _find_rule(trained: TrainedModel, name: Value) -> ExitRule:
     return rules[resolve_name(str(name), rules, what=title)]
 
 
-def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value = None) -> str:
+def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value) -> str:
     """Set the earliest exit that is safe on dev, and return a line with the guarantee.
 
     If no exit is safe, the model runs all layers.

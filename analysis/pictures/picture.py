@@ -113,9 +113,9 @@ class Picture:
     caption: str  # how to read the picture
     alt: str  # trends and numbers, for readers who cannot see the picture
     figure: Figure
-    legend: tuple[Key, ...] = ()
-    strips: int = 1  # axes that stand on one another in a panel
-    note: str = ""  # what the picture leaves out
+    legend: tuple[Key, ...]
+    strips: int  # axes that stand on one another in a panel
+    note: str  # what the picture leaves out
 
     @property
     def panels(self) -> list[list[Axes]]:

@@ -105,7 +105,7 @@ def unreachable_reason(uri: str) -> str | None:
     return None
 
 
-def find_lasting_fault(uri: str, error: BaseException | None = None, *, has_answered: bool = False) -> str | None:
+def find_lasting_fault(uri: str, error: BaseException | None, *, has_answered: bool) -> str | None:
     """Explain a fault of the store that a retry cannot fix, and what mends it; return None if a retry may help.
 
     Args:

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ class Imaged:
     way: str
     home: Path
     images: Path
-    more: list[str] = field(default_factory=list)
+    more: list[str]
 
     def __post_init__(self) -> None:
         self.study = self.home / "runs" / "study"
@@ -236,7 +236,7 @@ def flip_bit(path: Path, draw: random.Random) -> int:
 
 
 def run_flips(
-    home: Path, way: str, *, flips: int, seed: int, kinds: Iterable[str] = KINDS, more: Iterable[str] = ()
+    home: Path, way: str, *, flips: int, seed: int, kinds: Iterable[str] = KINDS, more: Iterable[str]
 ) -> list[Flip]:
     """Flip so many bits of a study, of each kind of file in turn."""
     images = home / "images"

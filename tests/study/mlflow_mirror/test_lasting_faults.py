@@ -99,7 +99,7 @@ def test_server_that_has_taken_runs_is_retried(code, body):
     with server(code, body) as uri:
         with pytest.raises(tracking.outages()) as refused:
             tracking.count_experiments(uri)
-        assert tracking.find_lasting_fault(uri, refused.value)
+        assert tracking.find_lasting_fault(uri, refused.value, has_answered=False)
         assert tracking.find_lasting_fault(uri, refused.value, has_answered=True) is None
 
 
