@@ -73,7 +73,6 @@ class Simulation:
     slots: int = 3
     journal: MadeJournal = field(default_factory=MadeJournal)
     saved: dict[str, int] = field(default_factory=dict)  # epochs by key
-    busy_seconds: float = 0.0
     max_gpu_hours: float | None = None
     epoch_seconds: Callable[[TrialFacts], float] = epoch_seconds
     epoch_gpu_seconds: Callable[[TrialFacts], float] = lambda trial: 1.0
@@ -113,7 +112,6 @@ class Simulation:
     def _schedule(self, running: list, trial: TrialFacts, *, epoch: int) -> None:
         known = epoch <= self.saved.get(trial.key, 0)  # trained before: repeated at once
         seconds = 0.0 if known else self.epoch_seconds(trial)
-        self.busy_seconds += seconds
         heapq.heappush(running, (self.journal.clock + seconds, trial.key, epoch, trial))
 
     def _report(self, scheduler: Scheduler, running: list) -> None:

@@ -53,7 +53,6 @@ class Evaluation:
 
     outputs: LayerOutputs  # outputs of all layers, on the CPU, in the order of the examples
     draws: tuple[ExitResult, ...]  # several for a sampled exit, otherwise one
-    draw_metrics: tuple[dict[str, float], ...]  # metrics of each draw
     metrics: dict[str, float]  # by name; means over the draws
     score: float  # mean over the draws
     selection_score: float  # number by which epochs are compared: the score, unless `select_exit` changed it
@@ -114,7 +113,7 @@ def evaluate(
     if isinstance(rule, Sampled):
         metrics |= {"sample_std": float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0}
     mean_score = float(np.mean(scores))
-    return Evaluation(outputs, draws, draw_metrics, metrics, mean_score, selection_score=mean_score)
+    return Evaluation(outputs, draws, metrics, mean_score, selection_score=mean_score)
 
 
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
