@@ -27,8 +27,9 @@ from study.facts.events import utc_now
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.terminal.command_line import Parser, guarded
-from trainables.configuration.schema import Typed, to_plain
+from trainables.configuration.schema import Typed, from_plain, to_plain
 from trainables.files.atomic_files import write_json
+from trainables.files.sources import cache_folder
 from trainables.runs.trial import TrialSpec
 
 FILE = "second_run.json"
@@ -86,8 +87,6 @@ def train(spec: dict[str, Any], predictions: Path) -> tuple[str, float]:
     """Train a trial with one thread; return the device and the training loss of the last epoch."""
     import torch
 
-    from trainables.configuration.schema import from_plain
-    from trainables.files.sources import cache_folder
     from trainables.models.devices import device_and_threads
     from trainables.runs.training import TrainingRun
 

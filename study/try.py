@@ -39,7 +39,7 @@ from trainables.configuration.schema import Typed, Value
 from trainables.data.glue import count_repeated_texts
 from trainables.data.tasks import TASKS
 from trainables.files.atomic_files import DiskFull
-from trainables.files.sources import Unusable
+from trainables.files.sources import Unusable, cache_folder
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit
 
 if TYPE_CHECKING:
@@ -148,7 +148,6 @@ def train(spec: TrialSpec, options: Options) -> None:
     """Train the configuration, and print the score after every epoch and the selected epoch at the end."""
     import torch  # imported after the checks of the options, because it takes seconds
 
-    from trainables.files.sources import cache_folder
     from trainables.models.exit_rules import describe_rule
     from trainables.runs.training import TrainingRun
 

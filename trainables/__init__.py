@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from trainables.configuration import TrainingConfig
+from trainables.configuration.schema import Configuration, from_plain
 from trainables.configuration.spelling import unknown_name_error
 from trainables.files import method_files
-
-if TYPE_CHECKING:
-    from trainables.configuration import TrainingConfig
-    from trainables.configuration.schema import Configuration
 
 VARIANT = ":"  # separates a method's name from its variant's
 VALUE = "="  # separates a field from its value in the name of a variant
@@ -107,8 +105,6 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
     Raises:
         ValueError: if the method is unknown, or a field is missing, unknown or out of range.
     """
-    from trainables.configuration.schema import from_plain
-
     return from_plain(load_method(method).Config, values, where=method)
 
 

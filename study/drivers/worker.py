@@ -30,6 +30,7 @@ from study.storage.trial_places import TrialPlace, open_place
 from study.terminal.text import to_second
 from trainables.files.atomic_files import write_bytes
 from trainables.files.method_files import include
+from trainables.files.sources import cache_folder
 from trainables.runs.trial import Outcome, TrainingError, TrialSpec, UnreadableState, reading_inputs
 
 if TYPE_CHECKING:
@@ -115,7 +116,6 @@ def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | 
 def _try_step(spec: TrialSpec, device: str, node: str | None) -> tuple[Failure | None, bool]:
     """Try one training step; return a failure that the method caused, or None, and whether the process is unusable."""
     try:
-        from trainables.files.sources import cache_folder
         from trainables.runs.training import TrainingRun
 
         TrainingRun(spec, device=device, cache=cache_folder()).try_out()
@@ -162,7 +162,6 @@ def run_trial(
     print(f"{to_second(utc_now())} {spec.method}/{spec.task}, seed {spec.seed}: trial {assigned.key}", flush=True)
     write_place("while it loaded data and model")
     try:
-        from trainables.files.sources import cache_folder
         from trainables.models.devices import device_and_threads
         from trainables.runs.training import TrainingRun
         from trainables.runs.trial_files import has_state

@@ -38,6 +38,7 @@ from study.storage.trial_places import trial_address
 from study.terminal.text import clock, counted
 from trainables.configuration.schema import Typed
 from trainables.encoders.backbones import estimate_model_bytes
+from trainables.files.sources import cache_folder
 from trainables.runs.trial import Selection
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -135,7 +136,6 @@ def probe(resolved: ResolvedPlan, machine: Resources) -> dict[str, MeasuredCost]
     """
     import torch
 
-    from trainables.files.sources import cache_folder
     from trainables.runs.training import TrainingRun
 
     device = "cuda" if machine.gpus else "cpu"

@@ -20,6 +20,7 @@ from study.stored_models.own_methods import include_methods
 from study.terminal.command_line import Command, argument, option
 from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
+from trainables.files.sources import cache_folder
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -46,7 +47,6 @@ def _predict_dev(folder: Path, record: Record, model: Path, path: Path) -> None:
     import torch
 
     from trainables.data.examples import load_examples
-    from trainables.files.sources import cache_folder
     from trainables.runs.evaluation import evaluate, full_depth_outputs, write_predictions
     from trainables.runs.random_numbers import seeded_generator, seeded_random
     from trainables.runs.trained_model import load_trained

@@ -31,6 +31,7 @@ from study.terminal.output import can_redraw, console_on
 from study.terminal.text import clock, counted, list_first
 from study.time import DEFAULT_MINUTES, Options, read_batch_sizes
 from trainables.data.tasks import TASKS
+from trainables.files.sources import cache_folder
 
 if TYPE_CHECKING:
     from trainables.runs.timing import Contestant, Progress
@@ -164,7 +165,6 @@ def _load(folder: Path, records: Sequence[Record], device: str, stack: ExitStack
     """Load the models in random order, so that none is at an advantage by its place in memory."""
     from trainables.data.examples import Examples, load_examples
     from trainables.encoders.loading import fingerprint_tokenizer
-    from trainables.files.sources import cache_folder
     from trainables.runs.timing import Contestant
     from trainables.runs.trained_model import load_trained
 

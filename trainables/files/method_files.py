@@ -25,12 +25,13 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from filelock import FileLock
 from msgspec.structs import replace
 
 from trainables.configuration.schema import Typed
 from trainables.configuration.spelling import suggest_nearest
 from trainables.files.atomic_files import write_folder
-from trainables.files.sources import is_visible_file
+from trainables.files.sources import cache_folder, is_visible_file
 
 PACKAGE = "included_methods"  # package name of the included folder's modules: `from included_methods._mine import ...`
 SPACE = "_space"  # suffix of an included search space's file
@@ -76,8 +77,6 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     def copy(self, cache: Path) -> Path:
         """Return a folder in the cache with a copy of all files; write the copy if it is missing or has changed."""
-        from filelock import FileLock
-
         folder = self._locate_copy(cache)
 
         def fill(unfinished: Path) -> None:
@@ -369,8 +368,6 @@ class _Included(MetaPathFinder, ExecutionLoader):
 
 def _copy_folder() -> Path:
     global _copy
-    from trainables.files.sources import cache_folder
-
     assert _included is not None
     _copy = _copy or _included.copy(cache_folder())
     return _copy

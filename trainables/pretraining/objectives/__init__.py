@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from trainables.configuration.schema import Configuration, from_plain
 from trainables.configuration.spelling import unknown_name_error
 
 if TYPE_CHECKING:
-    from trainables.configuration.schema import Configuration
     from trainables.pretraining.configuration import PretrainingConfig
 
 
@@ -43,8 +43,6 @@ def configure(objective: str, values: Configuration) -> PretrainingConfig:
     Raises:
         ValueError: if the objective is unknown, or a field is missing, unknown or out of range.
     """
-    from trainables.configuration.schema import from_plain
-
     return from_plain(load_objective(objective).Config, values, where=objective)
 
 
