@@ -125,7 +125,6 @@ def test_report_without_data_says_so_in_one_sentence(study, glue, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_texts_are_compared_where_the_data_are(study, glue, tmp_path):
     with_texts = report.write_report(study).read_bytes()
     assert verify.main([str(study)]) == 0

@@ -52,7 +52,6 @@ def tables(tmp_path_factory):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @needs_latex
 @pytest.mark.parametrize("width", [ARTICLE, NEURIPS])
 def test_every_table_compiles_and_nothing_is_too_wide(tables, width, tmp_path):
@@ -61,7 +60,6 @@ def test_every_table_compiles_and_nothing_is_too_wide(tables, width, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @needs_latex
 def test_the_tables_of_a_whole_study_fit_on_a_page_each(tables, tmp_path):
     long = ("whole comparisons", "whole exits", "whole published")  # several blocks each

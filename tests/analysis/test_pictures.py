@@ -381,7 +381,6 @@ def test_alt_texts_change_with_the_data_and_captions_do_not(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_same_study_gives_the_same_bytes_in_another_process(tmp_path, monkeypatch):
     folder = swept_study(tmp_path / "s", ["palbert", "pabee"], ["rte"])
     write_report(folder)

@@ -314,7 +314,6 @@ def test_report_of_two_methods_is_short(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_page_of_eight_tasks_is_below_5_mb(tmp_path):
     methods = {"albert": 0.7, "palbert": 0.8, "pondernet": 0.7, "pabee": 0.75, "electra-small": 0.9}
     tasks = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]

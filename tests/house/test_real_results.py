@@ -528,7 +528,6 @@ def reports_in(out: Path) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_twice_interrupted_moved_kit_gives_same_records(tmp_path, glue, backbone, monkeypatch):
     if "KIT_PYTHON" not in os.environ:
         monkeypatch.setattr(real_results_kit, "download_wheels", lambda folder, *, python: one_wheel(folder))

@@ -425,7 +425,6 @@ def test_nothing_of_an_exported_folder_is_run_without_being_told_so(
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_study_from_a_folder_is_like_any_other(
     methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,6 @@ def own_cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
     gc.collect()
     baseline = tensor_bytes()

@@ -222,7 +222,6 @@ def test_launch_prints_how_to_mirror_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_server_finds_what_a_link_names(
     journal: MadeJournal, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,7 +95,6 @@ def largest_difference(one: dict[str, Any], two: dict[str, Any]) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_two_processes_end_with_the_weights_and_scores_of_one(case, left):
     alone = state_of(left / "alone" / f"{case.name} 0")
