@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.configurations import values_of
+from torch import Tensor
 
 import search_spaces
 from study.decisions.scheduler import specify_trial
@@ -19,11 +20,13 @@ from study.facts.events import EpochReported, read_events
 from study.facts.plan_file import require_plan
 from study.facts.provenance import Attestation, code_of_method, read_provenance
 from study.facts.study_facts import read_facts
+from trainables.configuration.schema import to_plain
 from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
+from trainables.runs.trial_files import read_state
 
 # What tiny backbones need to learn from nothing; see tests/trainables/test_learnability.py.
 FROM_NOTHING = {
@@ -52,6 +55,7 @@ def spec_of(
     )
 
 
+LINEAR = {"schedule": "linear", "warmup_ratio": 0.1, "gradient_clip": 1.0, "hidden_dropout": 0.1, "weight_decay": 0.01}
 FEW_ROWS = 256  # of the 1,000 for training
 
 
@@ -70,6 +74,22 @@ def run_to_the_end(spec: TrialSpec, cache: Path, **options: Any) -> TrainingRun:
     while not run.finished:
         run.run_epoch()
     return run
+
+
+def weights_of(run: TrainingRun, folder: Path) -> dict[str, Tensor]:
+    """The weights in the run's saved state."""
+    run.save(folder)
+    return read_state(folder)["model"]
+
+
+def untimed(history: Iterable[object]) -> list[dict[str, Any]]:
+    """The rows of a run without their seconds."""
+    return [{name: value for name, value in row.items() if "seconds" not in name} for row in to_plain(history)]
+
+
+def assert_equal_weights(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def next_message(trial: Iterator[Message]) -> Message:

@@ -6,12 +6,11 @@ import pytest
 import torch
 from helpers.corpora import WORDS, pretraining_spec, random_documents, write_corpus
 from helpers.messages import one_line
-from helpers.trials import run_to_the_end, spec_of
+from helpers.trials import assert_equal_weights, run_to_the_end, spec_of, untimed
 from msgspec.structs import replace
 from transformers import AlbertForSequenceClassification, AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from search_spaces import objectives as recipes
-from trainables.configuration.schema import to_plain
 from trainables.pretraining.batches import PretrainingBatches
 from trainables.pretraining.configuration import PretrainingSpec
 from trainables.pretraining.run import PretrainingRun
@@ -19,8 +18,6 @@ from trainables.runs.trial import TrainingError, Unavailable, UnreadableState
 from trainables.runs.trial_files import read_state
 
 pytestmark = pytest.mark.slow
-
-TIMES = ("train_seconds", "eval_seconds")
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +35,6 @@ def run_all(spec: PretrainingSpec, cache) -> PretrainingRun:
 def weights_of(run: PretrainingRun, folder) -> dict[str, torch.Tensor]:
     run.save_state(folder)
     return read_state(folder)["model"]
-
-
-def assert_equal_weights(ours, theirs) -> None:
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def untimed(rows) -> list[dict]:
-    return [{name: value for name, value in row.items() if name not in TIMES} for row in to_plain(rows)]
 
 
 @pytest.mark.parametrize(

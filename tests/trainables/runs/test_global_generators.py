@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.faulty_methods import write_drawing, write_method
-from helpers.trials import run_to_the_end, spec_of
+from helpers.trials import run_to_the_end, spec_of, untimed
 
 import trainables
-from trainables.configuration.schema import to_plain
 from trainables.files import method_files
 from trainables.runs.training import TrainingRun
 
@@ -27,11 +26,7 @@ def without_included_methods() -> Iterator[None]:
 
 
 def train(method: str, cache: Path, *, seed: int = 1) -> list[dict[str, object]]:
-    return untimed(run_to_the_end(spec_of(method, seed=seed), cache))
-
-
-def untimed(run: TrainingRun) -> list[dict[str, object]]:
-    return [{name: value for name, value in row.items() if "seconds" not in name} for row in to_plain(run.history)]
+    return untimed(run_to_the_end(spec_of(method, seed=seed), cache).history)
 
 
 @pytest.fixture
@@ -57,7 +52,7 @@ def test_resumed_equals_uninterrupted(cache: Path, tmp_path: Path) -> None:
     np.random.seed(4)
     resumed = TrainingRun.resume(tmp_path, cache=cache)
     resumed.run_epoch()
-    assert untimed(resumed) == train("drawing", cache)
+    assert untimed(resumed.history) == train("drawing", cache)
 
 
 @pytest.mark.usefixtures("drawing")
