@@ -1,4 +1,4 @@
-"""A store that is ready to be written."""
+"""A store that is ready to be written, and a study to write into it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers.journals import MadeJournal
+from helpers.mlflow_stores import planned
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +24,21 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def uri(tmp_path: Path, empty_store: Path) -> str:
     """An empty store on sqlite."""
     return f"sqlite:///{shutil.copy(empty_store, tmp_path)}"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> MadeJournal:
+    """Two search trials (one stopped by ASHA), two confirm trials, and a failed one."""
+    journal = planned(tmp_path / "runs" / "mine")
+    journal.begin()
+    journal.whole_trial("a" * 16, [0.5, 0.7, 0.6])
+    journal.start("b" * 16, trial=1)
+    journal.epoch("b" * 16, 1, 0.4)
+    journal.stop("b" * 16, rung=1, cutoff=0.5)
+    journal.finish("b" * 16, status="stopped")
+    journal.start("f" * 16, trial=2)
+    journal.retry("f" * 16, "RuntimeError: node gone")
+    journal.finish("f" * 16, error="loss is nan at step 3, learning rate 1.0")
+    journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm", trial=0)
+    journal.whole_trial("d" * 16, [0.5, 0.8], phase="confirm", trial=1)
+    return journal

@@ -22,6 +22,7 @@ from study.terminal.text import masked
         ("https://host/?api-key=SECRET&monkey=1&sig=SECRET", "https://host/?api-key=***&monkey=1&sig=***"),
         ("mysql://anna@host/db?pw=SECRET;AccountKey=SECRET", "mysql://anna@host/db?pw=***;AccountKey=***"),
         ("postgresql://anna@host/db?sslkey=/home/anna/key", "postgresql://anna@host/db?sslkey=/home/anna/key"),
+        ("sqlite:////home/a:b/mlflow.db", "sqlite:////home/a:b/mlflow.db"),
         (
             "http://127.0.0.1:5000/a and s3://bucket/path?region=eu",
             "http://127.0.0.1:5000/a and s3://bucket/path?region=eu",
