@@ -11,8 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from helpers.mlflow_stores import free_port
-from helpers.places import PATIENCE_SECONDS
+from helpers.places import PATIENCE_SECONDS, free_port
 
 
 class Server:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +49,3 @@ def content(uri: str, name: str = "mine") -> dict[str, Any]:
         key: (run.info.run_id, run.info.status, run.info.end_time, run.data.params, run.data.tags, curves(uri, run))
         for key, run in stored_runs(uri, name).items()
     }
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]

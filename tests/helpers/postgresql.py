@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.mlflow_stores import free_port
+from helpers.places import free_port
 
 USER, PASSWORD, DATABASE = "mlflow", "not-to-be-seen", "mlflow"
 _DEBIAN = sorted(Path("/usr/lib/postgresql").glob("*/bin"))

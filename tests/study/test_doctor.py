@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from helpers.messages import shown
-from helpers.places import ROOT
+from helpers.places import ROOT, free_port
 from syrupy.assertion import SnapshotAssertion
 
 from study import doctor
 from study.doctor import Finding
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def test_versions_of_packages_are_listed() -> None:

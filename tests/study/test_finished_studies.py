@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import PROVENANCE, launch, launched_study, mini_plan
-from helpers.mlflow_stores import free_port
+from helpers.places import free_port
 from msgspec import UNSET
 from msgspec.structs import replace
 

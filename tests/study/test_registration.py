@@ -11,8 +11,7 @@ import pytest
 from helpers.launches import WITHOUT_RAY
 from helpers.launches_here import launching_here
 from helpers.messages import says
-from helpers.mlflow_stores import free_port
-from helpers.places import ROOT
+from helpers.places import ROOT, free_port
 
 from analysis import verify
 from analysis.report import registration

@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from statistics import median
 
 import pytest
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
-from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT, free_port
 
 from analysis import explain
 from analysis.verify import verify
@@ -128,8 +127,7 @@ def test_every_search_trial_is_in_optunas_journal_as_what_it_is(study):
 
 @pytest.mark.long
 def test_optuna_dashboard_opens_the_journal(study):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [Path(sys.executable).with_name("optuna-dashboard"), study / "optuna.journal", "--port", str(port)]
     server = subprocess.Popen([*map(str, command), "--host", "127.0.0.1"], stderr=subprocess.DEVNULL)
     try:

@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from helpers.mlflow_stores import free_port
+from helpers.places import free_port
 
 from study.mlflow_mirror import tracking
 from study.mlflow_mirror.tracking import unreachable_reason

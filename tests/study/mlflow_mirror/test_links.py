@@ -13,8 +13,8 @@ import pytest
 from helpers.journals import CONFIG, MadeJournal
 from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_server import Server
-from helpers.mlflow_stores import free_port, planned, stored_runs
-from helpers.places import ROOT
+from helpers.mlflow_stores import planned, stored_runs
+from helpers.places import ROOT, free_port
 
 from study.facts.study_folder import BROWSE
 from study.launching.last_screen import browse

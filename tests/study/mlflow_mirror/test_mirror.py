@@ -16,7 +16,8 @@ from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import predicted_study, write_plan_of
 from helpers.messages import says
-from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
+from helpers.mlflow_stores import content, curves, planned, stored_runs
+from helpers.places import free_port
 from msgspec.structs import replace
 
 from analysis.tables import write_tables

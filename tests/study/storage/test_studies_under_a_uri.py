@@ -16,8 +16,8 @@ import pytest
 from helpers.edited_studies import read_event_lines, write_events
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.made_studies import record
-from helpers.places import PATIENCE_SECONDS, ROOT
-from helpers.storages import address_of, files_under, free_port, s3_server, send
+from helpers.places import PATIENCE_SECONDS, ROOT, free_port
+from helpers.storages import address_of, files_under, s3_server, send
 
 from study.facts.events import EpochReported, TrialEnded, read_events
 from study.facts.study_facts import read_facts
