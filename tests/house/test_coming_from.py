@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from helpers.places import ROOT
+from helpers.plan_files import plan_from
 
 import trainables
 from study import launch, pretrain, submit
-from study.launching.reading import plan_from
 from study.plans import resolution
 from study.plans.resolution import resolve_configuration
 from trainables.encoders.backbones import find_family
@@ -72,7 +72,7 @@ def test_launch_has_the_values_of_the_repository_and_searches_nothing(
     words, (method, wanted) = LAUNCHES[number], WANTED[number]
     assert launch.main([*words, "--dry-run"]) == 0
     assert f"{method}/rte" in capsys.readouterr().out
-    found = resolve_configuration(plan_from(launch.main.parser().options(words))[0], method, "rte")
+    found = resolve_configuration(plan_from(*words), method, "rte")
     assert {name: layered.value for name, layered in found.fixed.items() if name in wanted} == wanted
     assert not found.tuned or "electra-small" in method or method == "alectra-small"
 

@@ -26,6 +26,7 @@ import torch
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.plan_files import plan_from
 from helpers.swept_studies import swept_study
 from msgspec.structs import replace
 from safetensors.torch import load_file
@@ -43,10 +44,8 @@ from benchmarks import real_results, real_results_kit, real_results_page, second
 from benchmarks.exit_claims import Claim, format_claims, make_claims
 from benchmarks.real_results import Places
 from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches_of, stages_of
-from study import launch
 from study.decisions.scheduler import specify_trial
 from study.facts.study_folder import predictions_file
-from study.launching.reading import plan_from
 from study.plans.resolved_plan import digest
 from trainables.configuration.schema import to_plain
 
@@ -104,7 +103,7 @@ def evidence(tmp_path_factory) -> Evidence:
 @pytest.mark.parametrize("stage", [stage for scale in SCALES for stage in launches_of(scale)], ids=lambda s: s.name)
 def test_every_study_is_one_that_can_be_launched(stage: Launch):
     words = real_results.command_of(stage, Places(Path("GLUE"), Path("MINILM"), Path("OUT"), None))[3:]
-    plan, _ = plan_from(launch.main.parser().options(words))
+    plan = plan_from(*words)
     assert plan.methods == METHODS_OF.get(stage.name, METHODS)
     assert (plan.selection, plan.seeds) == ("holdout", 5 if stage.name in ("cpu-mean-mrpc", "cpu-mean-cola") else 10)
     assert len(plan.methods) * len(plan.tasks) * (plan.samples + plan.seeds) == stage.trials

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 from helpers.glue_folders import write_glue
 from helpers.journals import CONFIG
+from helpers.plan_files import options_from, plan_from, write_plan_of_launch
 from helpers.simulation import NO_PROVENANCE
 
 from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.events import TrialStarted
 from study.facts.journal import Journal
-from study.facts.plan_file import write_plan
-from study.launching import reading
 from study.launching.options import LaunchOptions
-from study.launching.planned_study import plan_file, prepare
+from study.launching.planned_study import prepare
 from study.plans.plan import Plan
 from study.plans.resolution import resolve
 
@@ -73,19 +72,17 @@ def test_the_first_ten_faults_of_all_files_are_told(capsys, tmp_path, data):
 
 
 def options_for(folder: Path) -> LaunchOptions:
-    return launch.main.parser().options(["--name", "mine", "--out", str(folder.parent)])
+    return options_from("--name", "mine", "--out", str(folder.parent))
 
 
 def plan_on(data: Path) -> Plan:
-    options = ["--task", "rte", "--data", str(data), "--method", "albert"]
-    return reading.plan_from(launch.main.parser().options(options))[0]
+    return plan_from("--task", "rte", "--data", str(data), "--method", "albert")
 
 
 def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):
     folder, file = tmp_path / "runs" / "mine", data / "RTE" / "train.tsv"
-    folder.mkdir(parents=True)
     before = resolve(plan_on(data))
-    write_plan(folder, plan_file(folder, before, NO_PROVENANCE))
+    write_plan_of_launch(folder, before)
     with closing(Journal(folder)) as journal:
         Scheduler(before, journal, NO_PROVENANCE).begin_launch(command="", host="", pid=0)
     file.write_text(file.read_text().replace("\tnot_entailment", "\tentailment", 1))

@@ -10,20 +10,18 @@ import pytest
 from helpers.launched_studies import launched_study
 from helpers.messages import says, shown
 from helpers.places import GLUE, ROOT
-from helpers.plan_files import with_lines
-from helpers.simulation import NO_PROVENANCE
+from helpers.plan_files import plan_from, with_lines, write_plan_of_launch
 from msgspec.structs import replace
 
 import search_spaces.albert
 from study import launch
 from study.cluster.resources import count_local_gpus
 from study.facts.events import read_events
-from study.facts.plan_file import find_plan, require_plan, write_plan
+from study.facts.plan_file import find_plan, require_plan
 from study.launch import run_study
-from study.launching import planned_study, reading
+from study.launching import planned_study
 from study.launching.options import LaunchOptions
-from study.launching.planned_study import plan_file, resolve_in
-from study.plans.plan import Plan
+from study.launching.planned_study import resolve_in
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.encoders import backbone_names
@@ -36,19 +34,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
-def plan_from(*arguments: str) -> Plan:
-    plan, _ = reading.plan_from(launch.main.parser().options(arguments))
-    return plan
-
-
 def options_in(out: Path, name: str) -> LaunchOptions:
     return launch.main.parser().options(["--out", str(out), "--name", name])
-
-
-def write(folder: Path, resolved: ResolvedPlan) -> None:
-    """The plan.json of a launch."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_plan(folder, plan_file(folder, resolved, NO_PROVENANCE))
 
 
 def refused(capsys, tmp_path: Path, *arguments: str) -> str:
@@ -137,7 +124,7 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
 def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     plan = plan_from("--task", "rte")
     resolved, folder, *_ = planned_study.prepare(plan, options_in(tmp_path, "s"))
-    write(folder, resolved)
+    write_plan_of_launch(folder, resolved)
     content = json.loads((folder / "plan.json").read_text())
     write_json(folder / "plan.json", content | edited)
     assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
@@ -174,7 +161,7 @@ def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
     with pytest.raises(ValueError, match="does not match this command"):
         resolve_in(launched, plan_from("--method", "albert", "--task", "rte", "--set", "learning_rate=0.5"), rebuilt)
     resolved = resolve_in(launched, before.plan.request, rebuilt)
-    write_plan(launched, plan_file(launched, resolved, NO_PROVENANCE))
+    write_plan_of_launch(launched, resolved)
     assert require_plan(launched).plan == before.plan
 
 
@@ -182,7 +169,7 @@ def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
     resolved, folder, *_ = planned_study.prepare(
         plan_from("--task", "rte", "--samples", "4"), options_in(tmp_path, "s")
     )
-    write(folder, resolved)
+    write_plan_of_launch(folder, resolved)
     fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(fewer) == 0
     assert says(capsys.readouterr().out, "--samples 1 is ignored, ", "already has 4 samples\n")
@@ -311,7 +298,7 @@ def prepared(tmp_path: Path) -> ResolvedPlan:
     """The plan of a launch that uses the hub's ALBERT, written as a launch does."""
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte", "--backbone", "albert/albert-base-v2")
     resolved, folder, *_ = planned_study.prepare(plan, options_in(tmp_path, "s"))
-    write(folder, resolved)
+    write_plan_of_launch(folder, resolved)
     return resolved
 
 

@@ -8,37 +8,19 @@ import numpy as np
 import pytest
 from helpers.corpora import pretrained_folder, renamed, without_pooler
 from helpers.messages import says
+from helpers.plan_files import plan_from, write_plan_of_launch
 from helpers.simulation import NO_PROVENANCE
 from safetensors.numpy import load_file, save
 
 from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
-from study.facts.plan_file import compare_plans, write_plan
-from study.launching import reading
-from study.launching.options import LaunchOptions
-from study.launching.planned_study import plan_file
-from study.plans.plan import Plan
+from study.facts.plan_file import compare_plans
 from study.plans.pretrained_backbone import read_finished_pretraining
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration.schema import from_plain, to_plain
 from trainables.encoders.backbone_files import backbone_fingerprint
-
-
-def options(*arguments: str) -> LaunchOptions:
-    return launch.main.parser().options(arguments)
-
-
-def plan_from(*arguments: str) -> Plan:
-    plan, _ = reading.plan_from(options(*arguments))
-    return plan
-
-
-def write(folder: Path, resolved: ResolvedPlan) -> None:
-    """The plan.json of a launch."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_plan(folder, plan_file(folder, resolved, NO_PROVENANCE))
 
 
 def refused(capsys, tmp_path: Path, *arguments: str) -> str:
@@ -248,7 +230,7 @@ def test_another_content_of_the_folder_is_refused(capsys, tmp_path):
     folder = pretrained_folder(tmp_path / "ours")
     asked = ["--task", "rte", "--backbone", str(folder)]
     resolved = resolve(plan_from(*asked))
-    write(tmp_path / "mine", resolved)
+    write_plan_of_launch(tmp_path / "mine", resolved)
     with closing(Journal(tmp_path / "mine")) as journal:
         scheduler = Scheduler(resolved, journal, NO_PROVENANCE)
         scheduler.begin_launch(command="", host="", pid=0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.edited_studies import has
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.plan_files import with_lines
+from helpers.plan_files import plan_from, with_lines
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 from optuna.distributions import CategoricalDistribution
@@ -22,7 +22,6 @@ from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
 from study.facts.plan_file import compare_plans, require_plan, write_plan
-from study.launching.reading import plan_from
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.resolution import resolve
@@ -36,8 +35,7 @@ TENSORFLOAT32 = 'search_precision = "tensorfloat32"'
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:
-    options = launch.main.parser().options(["--method", "albert", "--task", "rte", *arguments])
-    return resolve(plan_from(options)[0])
+    return resolve(plan_from("--method", "albert", "--task", "rte", *arguments))
 
 
 def precisions(phases_and_configs) -> dict[str, set[str]]:

@@ -8,10 +8,10 @@ import pytest
 from helpers.launches import WITHOUT_RAY
 from helpers.launches_here import launching_here
 from helpers.messages import says
+from helpers.plan_files import plan_from
 
 import analysis
 from study import launch
-from study.launching.reading import plan_from
 from study.plans.plan import Plan
 from study.plans.resolution import resolve
 from study.plans.sweeps import describe_sweeps
@@ -22,7 +22,7 @@ MINI = ("--profile", "mini", "--task", "rte")
 
 
 def planned(*arguments: str) -> Plan:
-    return plan_from(launch.main.parser().options([*MINI, *arguments]))[0]
+    return plan_from(*MINI, *arguments)
 
 
 def test_each_value_is_a_method_with_all_seeds_and_no_search():
@@ -59,28 +59,15 @@ def test_settings_of_the_method_hold_for_each_value():
 
 
 def test_range_of_a_profile_gives_way_to_the_values(tmp_path):
-    small = plan_from(
-        launch.main.parser().options(
-            [
-                *MINI[2:],
-                "--profile",
-                "small",
-                "--backbone",
-                "mini-albert",
-                "--data",
-                "mini",
-                "--vary",
-                "palbert:beta=0.1,0.3",
-            ]
-        )
-    )[0]
+    asked = [*MINI[2:], "--profile", "small", "--backbone", "mini-albert", "--data", "mini"]
+    small = plan_from(*asked, "--vary", "palbert:beta=0.1,0.3")
     assert [arm.fixed["beta"] for arm in resolve(small).arms] == [0.1, 0.3]
 
 
 def test_plan_file_has_a_table_of_values(tmp_path):
     file = tmp_path / "plan.toml"
     file.write_text('profile = "mini"\ntasks = ["rte"]\n[vary]\npalbert.beta = [0.1, 0.3, 0.5]\n')
-    plan, _ = plan_from(launch.main.parser().options(["--plan", str(file)]))
+    plan = plan_from("--plan", str(file))
     assert to_plain(plan) == to_plain(planned("--vary", "palbert:beta=0.1,0.3,0.5"))
 
 

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 import torch
 from helpers.configurations import SIZES
+from helpers.plan_files import plan_from
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, get_linear_schedule_with_warmup
 
 import trainables
-from study import launch
-from study.launching.reading import plan_from
 from study.plans.resolution import resolve_configuration
 from trainables.configuration import TrainingConfig
 from trainables.data.tasks import TASKS
@@ -35,7 +34,7 @@ STEPS = 12
 def resolve_values(*words: str) -> dict[str, Any]:
     """The fields of one arm on RTE, as a launch with these words would fix them."""
     (method,) = (after for before, after in itertools.pairwise(words) if before == "--method")
-    plan, _ = plan_from(launch.main.parser().options(["--task", "rte", "--samples", "0", *words]))
+    plan = plan_from("--task", "rte", "--samples", "0", *words)
     return {name: layered.value for name, layered in resolve_configuration(plan, method, "rte").fixed.items()}
 
 

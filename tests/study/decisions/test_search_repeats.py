@@ -7,7 +7,7 @@ import json
 import pytest
 from helpers.launched_studies import launch, launched_study, mini_plan
 from helpers.messages import says
-from helpers.plan_files import with_lines
+from helpers.plan_files import plan_from, with_lines
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -15,7 +15,6 @@ from analysis.verify import verify
 from study import launch as command
 from study.facts.record import Record
 from study.launching.planned_study import build_default_name
-from study.launching.reading import plan_from
 from study.plans import profiles
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -121,13 +120,13 @@ METHODS = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "
 
 
 def test_comparing_methods_is_a_word_for_searches_samples_and_seeds(tmp_path):
-    asked = plan_from(command.main.parser().options(METHODS))[0]
+    asked = plan_from(*METHODS)
     spelt = [*METHODS[:-2], *with_lines(tmp_path, "search_repeats = 4"), "--samples", "4", "--seeds", "2"]
-    assert asked == plan_from(command.main.parser().options(spelt))[0]
+    assert asked == plan_from(*spelt)
 
 
 def test_numbers_that_are_given_stand_over_those_of_comparing_methods():
-    asked = plan_from(command.main.parser().options([*METHODS[:-1], "methods:5", "--samples", "9"]))[0]
+    asked = plan_from(*METHODS[:-1], "methods:5", "--samples", "9")
     assert (asked.samples, asked.search_repeats, asked.seeds) == (9, 5, 2)
 
 
@@ -135,8 +134,8 @@ def test_a_plan_that_compares_methods_comes_back_from_its_file(tmp_path, capsys)
     assert command.main([*METHODS, "--out", str(tmp_path), "--dry-run", "--toml"]) == 0
     path = tmp_path / "plan.toml"
     path.write_text(capsys.readouterr().out)
-    asked = plan_from(command.main.parser().options(["--plan", str(path)]))[0]
-    assert asked == plan_from(command.main.parser().options(METHODS))[0]
+    asked = plan_from("--plan", str(path))
+    assert asked == plan_from(*METHODS)
 
 
 def test_a_study_goes_on_to_compare_methods_with_what_it_has(tmp_path, capsys):

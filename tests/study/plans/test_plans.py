@@ -9,7 +9,7 @@ from helpers.departures import join_departures
 from helpers.launched_studies import mini_plan
 from helpers.messages import says
 from helpers.places import ROOT
-from helpers.plan_files import with_lines
+from helpers.plan_files import plan_from, with_lines
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ from analysis.studies.load import load_study
 from study import launch
 from study.facts.events import AshaDecided
 from study.facts.plan_file import compare_plans
-from study.launching import reading
 from study.plans import profiles, resolution
 from study.plans.departures import describe_departures, does_hold
 from study.plans.plan import EarlyStopping, Plan
@@ -33,10 +32,6 @@ def raising(error):
         raise error
 
     return function
-
-
-def plan_from(*arguments: str) -> Plan:
-    return reading.plan_from(launch.main.parser().options(list(arguments)))[0]
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:

@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 from helpers.messages import shown
+from helpers.plan_files import plan_from
 from msgspec.structs import replace
 
 from study import launch
@@ -25,10 +26,6 @@ EVERY_SCOPE = [
     *("--search", "palbert/cola:num_lambda_layers=1..3", "--set", "epochs=3", "--set", "palbert:sample_draws=null"),
     *("--search-only", "learning_rate,batch_size,num_lambda_layers"),
 ]
-
-
-def plan_from(*arguments: str) -> Plan:
-    return reading.plan_from(launch.main.parser().options(list(arguments)))[0]
 
 
 def found(plan: Plan, arm: str = "palbert/rte") -> Resolution:

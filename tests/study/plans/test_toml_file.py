@@ -4,20 +4,14 @@ import json
 
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.plan_files import with_lines
+from helpers.plan_files import plan_from, with_lines
 from msgspec.structs import replace
 
 from study import launch
 from study.facts.plan_file import format_plan, read_toml, require_plan
-from study.launching import reading
 from study.plans import profiles
 from study.plans.plan import Plan
 from trainables.configuration.schema import from_plain
-
-
-def plan_from(*arguments: str) -> Plan:
-    plan, _ = reading.plan_from(launch.main.parser().options(arguments))
-    return plan
 
 
 @pytest.mark.parametrize("profile", profiles.list_profiles())
