@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.edited_files import replace_in
 from helpers.edited_studies import edit_events, has
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import launch, launched_study, mini_plan
@@ -45,12 +46,6 @@ def confirmed(study: Path, method: str = "palbert") -> Record:
 
 def first_predictions(study: Path, method: str = "palbert") -> Path:
     return predictions_file(study, confirmed(study, method).key)
-
-
-def replace_in(path: Path, before: str, after: str) -> None:
-    text = path.read_text()
-    assert before in text
-    path.write_text(text.replace(before, after, 1))
 
 
 def edit_array(path: Path, name: str, change: Callable[[np.ndarray], object]) -> None:

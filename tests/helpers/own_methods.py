@@ -24,9 +24,3 @@ def write_methods(folder: Path, name: str = "methods") -> Path:
         (folder / file).write_text(text)
     assert sorted(path.name for path in folder.iterdir()) == FILES[name]
     return folder
-
-
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.edited_files import replace_in
 from helpers.faulty_methods import (
     write_counting,
     write_counting_in_buffer,
@@ -19,7 +20,7 @@ from helpers.faulty_methods import (
     write_reading,
     write_remembering,
 )
-from helpers.own_methods import edit, write_methods
+from helpers.own_methods import write_methods
 
 from study import check_method
 from study.contract import training_rules
@@ -62,7 +63,7 @@ def test_the_page_s_method_keeps_every_rule(methods: Path, capsys: pytest.Captur
 
 @pytest.mark.usefixtures("in_this_process")
 def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(methods / "entropy.py", "task.num_labels", "task.number_of_labels")
+    replace_in(methods / "entropy.py", "task.num_labels", "task.number_of_labels")
     assert check_method.main([str(methods)]) == 1
     (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
     lines = (methods / "entropy.py").read_text().splitlines()
@@ -103,9 +104,9 @@ RETURNED = {  # what stands there -> what is put there, the function that is nam
 def test_what_cannot_be_used_is_one_fault(methods: Path, capsys: pytest.CaptureFixture[str], part: str) -> None:
     file, (old, new, function, told) = methods / "entropy.py", RETURNED[part]
     own = "class Mine(ClassifierPerLayer):\n        def loss(self, batch):\n            loss = super().loss(batch)\n"
-    edit(file, "    rules = [", f"    {own}            return loss\n\n    rules = [")
-    edit(file, "return ClassifierPerLayer(", "return Mine(")
-    edit(file, old, new)
+    replace_in(file, "    rules = [", f"    {own}            return loss\n\n    rules = [")
+    replace_in(file, "return ClassifierPerLayer(", "return Mine(")
+    replace_in(file, old, new)
     assert check_method.main([str(methods)]) == 1
     (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
     lines = file.read_text().splitlines()
@@ -115,7 +116,7 @@ def test_what_cannot_be_used_is_one_fault(methods: Path, capsys: pytest.CaptureF
 
 @pytest.mark.usefixtures("in_this_process")
 def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(methods / "entropy.py", "entropy < self.threshold", "entropy < -1")
+    replace_in(methods / "entropy.py", "entropy < self.threshold", "entropy < -1")
     assert check_method.main([str(methods)]) == 1
     (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
     assert re.match(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from helpers.edited_files import replace_in
 from helpers.faulty_methods import write_drawing, write_method, write_reading
 from helpers.launched_studies import launch as run_launch
 from helpers.launched_studies import mini_plan
 from helpers.messages import says
-from helpers.own_methods import edit
 from helpers.trained_studies import trained_study
 from helpers.trials import spec_of
 
@@ -66,9 +66,9 @@ def test_files_of_other_method_count_only_if_imported(methods: Path) -> None:
     write_drawing(methods)
     assert digest_of(methods, "reading") == before
     for statement in ("from included_methods.drawing import Config", "from included_methods import drawing"):
-        edit(methods / "reading.py", "import json", f"{statement}\nimport json")
+        replace_in(methods / "reading.py", "import json", f"{statement}\nimport json")
         assert "drawing.py" in read_methods(methods).for_method("reading")
-        edit(methods / "reading.py", statement, "")
+        replace_in(methods / "reading.py", statement, "")
     (methods / "_shared.py").write_text("from . import drawing_space\nimport included_methods.drawing\n")
     used = read_methods(methods).for_method("reading")
     assert {"_shared.py", "drawing.py", "drawing_space.py"} <= set(used)
@@ -106,7 +106,9 @@ def test_a_changed_copy_in_the_cache_is_written_again(methods: Path) -> None:
 
 
 def test_an_error_names_the_user_s_file_and_not_the_copy(methods: Path) -> None:
-    edit(methods / "reading.py", "def build(config, encoder, task):", "def build(config, encoder, task):\n    1 / 0")
+    replace_in(
+        methods / "reading.py", "def build(config, encoder, task):", "def build(config, encoder, task):\n    1 / 0"
+    )
     trainables.include(methods)
     module = trainables.load_method("reading")
     with pytest.raises(ZeroDivisionError) as raised:
@@ -119,7 +121,7 @@ def test_an_error_names_the_user_s_file_and_not_the_copy(methods: Path) -> None:
 def test_missing_file_in_subfolder_is_method_fault(methods: Path) -> None:
     (methods / "data").mkdir()
     (methods / "factor.json").rename(methods / "data" / "factor.json")
-    edit(
+    replace_in(
         methods / "reading.py",
         "Path(__file__).with_name('factor.json')",
         "(Path(__file__).parent / 'data/factor.json')",
@@ -134,12 +136,12 @@ def test_missing_file_in_subfolder_is_method_fault(methods: Path) -> None:
 
 def test_an_import_of_a_file_beside_gets_the_name_that_holds(methods: Path) -> None:
     (methods / "helper.py").write_text("x = 1\n")
-    edit(methods / "reading.py", "import json", "from helper import x\nimport json")
+    replace_in(methods / "reading.py", "import json", "from helper import x\nimport json")
     trainables.include(methods)
     expected = r"reading.py:\d+: ModuleNotFoundError: No module named 'helper'; did you mean included_methods.helper\?$"
     with pytest.raises(ValueError, match=expected):
         trainables.load_method("reading")
-    edit(methods / "reading.py", "from helper", "from included_methods.helper")
+    replace_in(methods / "reading.py", "from helper", "from included_methods.helper")
     trainables.include(methods)
     assert trainables.load_method("reading").x == 1
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.edited_files import replace_in
 from helpers.families import FAMILIES, TEXTS, write_backbone
-from helpers.own_methods import edit, write_methods
-from helpers.trials import spec_of
+from helpers.own_methods import write_methods
+from helpers.plan_files import plan_from
+from helpers.trials import assert_equal_weights, spec_of
 from transformers import AutoModel, AutoTokenizer
 
 import trainables
 from study import check_method, launch, predict
-from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.files import method_files
@@ -49,7 +50,7 @@ def teacher(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def distilled(teacher: Path, tmp_path: Path) -> Iterator[Path]:
     folder = write_methods(tmp_path / "distilled", "distilled")
-    edit(folder / "distilled.py", "/models/teacher", str(teacher))
+    replace_in(folder / "distilled.py", "/models/teacher", str(teacher))
     trainables.include(folder)
     yield folder
     method_files.include(None)
@@ -83,11 +84,6 @@ def run_whole_and_resumed(spec: TrialSpec, cache: Path, folder: Path) -> tuple[T
     return whole, resumed
 
 
-def assert_same_weights(one: TrainingRun, other: TrainingRun) -> None:
-    ours, theirs = one._model.state_dict(), other._model.state_dict()
-    assert ours.keys() == theirs.keys() and all(weight.equal(theirs[name]) for name, weight in ours.items())
-
-
 def key_of(plan: ResolvedPlan) -> str:
     (arm,) = plan.arms
     return plan.trial_key(arm, phase="confirm", config=arm.any_configuration, seed=42, start=None)
@@ -95,8 +91,7 @@ def key_of(plan: ResolvedPlan) -> str:
 
 def resolved(folder: Path, *words: str) -> ResolvedPlan:
     asked = ["--include", str(folder), "--task", "rte", "--profile", "mini", "--samples", "1", *words]
-    plan, _ = plan_from(launch.main.parser().options(asked))
-    return resolve(plan)
+    return resolve(plan_from(*asked))
 
 
 # Adapters.
@@ -118,7 +113,7 @@ def test_adapters_resume_export_and_predict_on_every_family(
     config = {"num_hidden_layers": 0, "max_length": 32, "lora_rank": 2, "hidden_dropout": 0.1}
     spec = spec_of("lora", "rte", backbone=backbone, config=config)
     whole, run = run_whole_and_resumed(spec, cache, tmp_path / "state")
-    assert_same_weights(whole, run)
+    assert_equal_weights(whole._model.state_dict(), run._model.state_dict())
     folder = exported(run, tmp_path / "exported")
     batch = dict(AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt"))
     loaded = load_trained(folder).model
@@ -160,7 +155,7 @@ def test_a_student_resumes_and_its_export_predicts_without_the_teacher(
 ) -> None:
     config = {"hidden_dropout": 0.1, "teacher": hash_folder(teacher)[:16]}
     whole, run = run_whole_and_resumed(spec_of("distilled", "rte", config=config), cache, tmp_path / "state")
-    assert_same_weights(whole, run)
+    assert_equal_weights(whole._model.state_dict(), run._model.state_dict())
     assert not any("teacher" in name for name in run._model.state_dict())
     folder = exported(run, tmp_path / "exported")
     expected = run._model.eval().all_exits(next(batches(run))).logits
@@ -225,7 +220,7 @@ def test_a_teacher_that_cannot_teach_is_one_line(
     if old.startswith("--"):
         asked = asked.replace(old, new)
     else:
-        edit(distilled / "distilled.py", old.format(teacher=teacher), new)
+        replace_in(distilled / "distilled.py", old.format(teacher=teacher), new)
     method_files.include(None)
     assert launch.main(asked.split()) == 2
     said = capsys.readouterr().err

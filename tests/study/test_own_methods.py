@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from helpers import launched_studies
+from helpers.edited_files import replace_in
 from helpers.launched_studies import PROVENANCE, launched_study, mini_plan
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.messages import says
-from helpers.own_methods import edit, write_methods
+from helpers.own_methods import write_methods
 from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
@@ -49,7 +50,7 @@ def dry_run(methods: Path | None, *options: str, out: Path) -> int:
 
 
 def without(name: str) -> Callable[[Path], None]:
-    return lambda folder: edit(folder / "entropy_space.py", f"\n{name}", f"\nNO_{name}")
+    return lambda folder: replace_in(folder / "entropy_space.py", f"\n{name}", f"\nNO_{name}")
 
 
 def removed(name: str) -> Callable[[Path], None]:
@@ -57,7 +58,7 @@ def removed(name: str) -> Callable[[Path], None]:
 
 
 def changed(name: str, old: str, new: str) -> Callable[[Path], None]:
-    return lambda folder: edit(folder / name, old, new)
+    return lambda folder: replace_in(folder / name, old, new)
 
 
 MISTAKES = {
@@ -191,8 +192,8 @@ def test_method_folder_is_named_beside_given_one(methods: Path, capsys: pytest.C
 
 def test_a_file_that_begins_with_an_underscore_is_shared(methods: Path, tmp_path: Path) -> None:
     (methods / "_shared.py").write_text("LOW, HIGH = 0.05, 0.6\n")
-    edit(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
-    edit(methods / "entropy_space.py", "FloatDistribution(0.05, 0.6)", "FloatDistribution(LOW, HIGH)")
+    replace_in(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
+    replace_in(methods / "entropy_space.py", "FloatDistribution(0.05, 0.6)", "FloatDistribution(LOW, HIGH)")
     assert dry_run(methods, out=tmp_path / "runs") == 0
     assert search_spaces.load_space("entropy").space["threshold"].high == 0.6
 
@@ -204,7 +205,7 @@ def test_folder_content_counts_for_its_method_only(methods: Path, tmp_path: Path
     shutil.copytree(methods, tmp_path / "elsewhere")
     trainables.include(tmp_path / "elsewhere")
     assert code_of_method(read_provenance(), "entropy").code_digest == included != before.code_digest
-    edit(methods / "entropy.py", "draws = 1", "draws = 1 ")
+    replace_in(methods / "entropy.py", "draws = 1", "draws = 1 ")
     trainables.include(methods)
     assert code_of_method(read_provenance(), "entropy").code_digest not in (included, before.code_digest)
     assert code_of_method(read_provenance(), "albert") == before == code_of_method(before, "albert")
@@ -312,7 +313,7 @@ def exported_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     methods = write_methods(place / "methods")
     (methods / "_shared.py").write_text("LOW, HIGH = 0.05, 0.6\n")
     (methods / "other.py").write_text((methods / "entropy.py").read_text())
-    edit(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
+    replace_in(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
     trainables.include(methods)
     trained_study(place / "study", "entropy", "rte", config={"epochs": 1})
     assert export.main([str(place / "study"), "--include", str(methods), "--to", str(place / "exported")]) == 0
@@ -385,7 +386,7 @@ def test_edited_files_are_told_or_refused_for_trained_models(
     for include in (include_methods, include_unchanged_methods):
         include(folder, records, [str(methods)])
     assert capsys.readouterr().err == ""
-    edit(methods / "entropy.py", "draws = 1", "draws = 2")
+    replace_in(methods / "entropy.py", "draws = 1", "draws = 2")
     include_methods(folder, records, [str(methods)])
     edited = f"the files of entropy in {methods} have changed since they trained "
     assert says(capsys.readouterr().err, f"warning: {edited}")
@@ -458,7 +459,7 @@ def test_a_study_from_a_folder_is_like_any_other(
 @pytest.mark.long
 @pytest.mark.parametrize("driver", ["ray", "local"])
 def test_prints_of_a_method_are_in_one_file_of_the_study(methods: Path, tmp_path: Path, driver: str) -> None:
-    edit(methods / "entropy.py", "    rules = [", '    print("built by", encoder.num_layers)\n    rules = [')
+    replace_in(methods / "entropy.py", "    rules = [", '    print("built by", encoder.num_layers)\n    rules = [')
     command = [sys.executable, "-m", "study.launch", "--include", str(methods), "--method", "entropy", "--task", "rte"]
     command += ["--profile", "mini", "--samples", "1", "--seeds", "1", "--epochs", "1", "--tracking-uri", "none"]
     command += ["--driver", driver, *ONE_AT_A_TIME, "--out", str(tmp_path), "--name", "study"]

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from helpers.configurations import SIZES
 from helpers.corpora import pretrained_folder, without_pooler
+from helpers.edited_files import replace_in
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.messages import says
-from helpers.own_methods import edit, write_methods
+from helpers.own_methods import write_methods
 from helpers.places import ROOT
+from helpers.plan_files import plan_from
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
@@ -21,7 +23,6 @@ from analysis.studies.load import load_study
 from study import check_method, console, export, launch, predict
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import read_facts
-from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.encoders.mini_backbones import word_tokenizer
@@ -34,7 +35,7 @@ REMEDY = "; --set pooling=mean reads the mean of the tokens instead\n"
 
 
 def resolved_from(*words: str) -> ResolvedPlan:
-    return resolve(plan_from(launch.main.parser().options(["--task", "rte", *words]))[0])
+    return resolve(plan_from("--task", "rte", *words))
 
 
 def key_of(plan: ResolvedPlan, arm: Arm) -> str:
@@ -209,7 +210,7 @@ def test_an_own_method_with_the_base_classes_reads_as_pooling_says(tmp_path, cap
     try:
         words = ["entropy", "--include", str(methods), "--task", "rte", "--limit", "16", "--set", "epochs=1", *MEAN]
         assert console.main(["try", *words]) == 0
-        edit(methods / "entropy.py", "    threshold: Positive", "    pooling: str\n    threshold: Positive")
+        replace_in(methods / "entropy.py", "    threshold: Positive", "    pooling: str\n    threshold: Positive")
         method_files.include(None)
         assert check_method.main([str(methods)]) == 1
         fault = "Config redefines pooling, "

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from helpers.corpora import pretrained_folder, renamed, without_pooler
+from helpers.edited_files import replace_in
 from helpers.journals import MadeJournal
-from helpers.own_methods import edit, write_methods
+from helpers.own_methods import write_methods
 from helpers.simulation import scheduler_of
 from msgspec.structs import replace
 
@@ -147,7 +148,7 @@ def test_each_setting_of_an_exit_has_score_and_layers(capsys):
 
 
 def test_a_fault_of_the_method_has_its_traceback(methods, capsys):
-    edit(methods / "entropy.py", "entropy = -(", 'raise ValueError("a fault")  # -(')
+    replace_in(methods / "entropy.py", "entropy = -(", 'raise ValueError("a fault")  # -(')
     assert main(["try", "entropy", *ARGUMENTS[1:], "--include", str(methods)]) == 1
     said = capsys.readouterr().err
     assert "Traceback" in said and "entropy.py" in said and "ValueError: a fault" in said
@@ -178,7 +179,7 @@ def test_what_cannot_be_tried_is_one_line(arguments, said, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(("typed", "status", "said"), [("p 40 + 2\nc\n", 0, "42"), ("q\n", 1, "interrupted")])
 def test_breakpoint_of_a_method_stops_in_the_debugger(methods, typed, status, said):
-    edit(methods / "entropy.py", "    rules = [", "    breakpoint()\n    rules = [")
+    replace_in(methods / "entropy.py", "    rules = [", "    breakpoint()\n    rules = [")
     command = [sys.executable, "-m", "study.try", "entropy", *ARGUMENTS[1:], "--include", str(methods)]
     ours, theirs = pty.openpty()
     as_in_a_shell = {name: value for name, value in os.environ.items() if name != "PYTHONBREAKPOINT"}  # Ray sets it

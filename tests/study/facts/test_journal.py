@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from helpers.edited_files import replace_in
 from helpers.edited_studies import read_event_lines
 from helpers.journals import MadeJournal, failure_of, report_of, reported, row_of
 from helpers.messages import says, shown
@@ -127,9 +128,7 @@ def test_a_changed_line_is_named_with_its_field(tmp_path, before, after, snapsho
     made.begin()
     made.start("k")
     made.epoch("k", 1, 0.5)
-    text = (tmp_path / "events.jsonl").read_text()
-    assert before in text
-    (tmp_path / "events.jsonl").write_text(text.replace(before, after, 1))
+    replace_in(tmp_path / "events.jsonl", before, after)
     with pytest.raises(ValueError) as refusal:
         Journal(tmp_path)
     assert shown(str(refusal.value), tmp_path) == snapshot

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.edited_files import replace_in
 from helpers.messages import one_line
 from helpers.own_tasks import write_learnable_tasks, write_page_task
 from msgspec.structs import replace
@@ -26,12 +27,6 @@ def claims(tmp_path: Path) -> Path:
 def task_of(folder: Path) -> Task:
     (task,) = read_tasks(folder.parent)
     return task
-
-
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
 
 
 def test_task_of_the_page_is_read(claims: Path) -> None:
@@ -72,7 +67,7 @@ def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_csv_text_with_line_breaks_keeps_line_numbers(claims: Path, snapshot: SnapshotAssertion) -> None:
-    edit(claims / "dev.csv", "It came on time.,refuted", '"It came\non time.",rejected')
+    replace_in(claims / "dev.csv", "It came on time.,refuted", '"It came\non time.",rejected')
     with pytest.raises(ValueError) as raised:
         load_split(task_of(claims), "dev", "mini")
     assert one_line(raised.value, claims) == snapshot
@@ -100,16 +95,16 @@ def test_metrics_are_computed_under_the_names_of_records(claims: Path) -> None:
 )
 def test_fingerprint_counts_what_task_toml_says(claims: Path, old: str, new: str) -> None:
     before = fingerprint(task_of(claims), "mini")
-    edit(claims / "task.toml", old, new)
+    replace_in(claims / "task.toml", old, new)
     assert fingerprint(task_of(claims), "mini") != before
 
 
 def test_fingerprint_counts_rows_and_neither_title_nor_place(claims: Path, tmp_path: Path) -> None:
     before = fingerprint(task_of(claims), "mini")
-    edit(claims / "task.toml", '"Claims"', '"Other"  # a comment')
+    replace_in(claims / "task.toml", '"Claims"', '"Other"  # a comment')
     moved = shutil.copytree(claims, tmp_path / "moved" / "claims")
     assert fingerprint(task_of(moved), "hub") == before
-    edit(moved / "dev.csv", "six cars", "ten cars")
+    replace_in(moved / "dev.csv", "six cars", "ten cars")
     assert fingerprint(task_of(moved), "hub") != before
 
 
@@ -130,7 +125,7 @@ TOML = {
 def test_mistake_in_task_toml_is_one_line_with_its_file(
     claims: Path, old: str, new: str, snapshot: SnapshotAssertion
 ) -> None:
-    edit(claims / "task.toml", old, new)
+    replace_in(claims / "task.toml", old, new)
     with pytest.raises(ValueError) as error:
         task_of(claims)
     assert one_line(error.value, claims) == snapshot
@@ -148,7 +143,7 @@ ROWS = {
 @pytest.mark.parametrize("mistake", ROWS)
 def test_mistake_in_a_row_is_one_line_with_its_place(claims: Path, mistake: str, snapshot: SnapshotAssertion) -> None:
     name, old, new = ROWS[mistake]
-    edit(claims / name, old, new)
+    replace_in(claims / name, old, new)
     (fault,) = find_data_faults(task_of(claims), "mini")
     assert one_line(fault, claims) == snapshot
 
@@ -159,7 +154,7 @@ def test_a_score_that_is_no_number_is_named(tmp_path: Path, snapshot: SnapshotAs
     stars = read_tasks(folder)[1]
     (fault,) = find_data_faults(stars, "mini")
     assert one_line(fault, folder) == snapshot
-    edit(folder / "stars" / "dev.jsonl", '{"text": "bad"}\n', "")
+    replace_in(folder / "stars" / "dev.jsonl", '{"text": "bad"}\n', "")
     (fault,) = find_data_faults(stars, "mini")
     assert one_line(fault, folder) == snapshot
 
