@@ -10,7 +10,6 @@ influence any choice. The table `scores_on_test` shows the scores.
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ from trainables.configuration.schema import Typed
 from trainables.data.glue import Split, load_split, read_labelled
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS, Task
+from trainables.files.sources import hash_now
 
 FILE = "test_full.tsv"
 MOST_UNEQUAL = 0.01  # share of the rows whose text may differ between copies of the test set
@@ -81,8 +81,7 @@ def run(options: Options) -> int:
 
 
 def _make_event(time: str, file: Path, rows: Split, task: str, models: list[ModelOnTest]) -> ScoredOnTest:
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return ScoredOnTest(time=time, task=task, rows=len(rows.ids), labels_digest=digest, models=models)
+    return ScoredOnTest(time=time, task=task, rows=len(rows.ids), labels_digest=hash_now(file), models=models)
 
 
 def load_labelled_test(task: Task, file: Path, data: str) -> Split:

@@ -19,6 +19,7 @@ from study.plans.resolved_plan import digest
 from trainables import base_method
 from trainables.configuration.schema import Typed, to_plain
 from trainables.files.method_files import included
+from trainables.files.sources import hash_now
 from trainables.runs.trial import Content
 
 _TITLES = {
@@ -134,8 +135,7 @@ def compute_code_digest(folders: Iterable[Path]) -> str:
     sha256 = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            sha256.update(f"{folder.name}/{path.relative_to(folder).as_posix()} {content}\n".encode())
+            sha256.update(f"{folder.name}/{path.relative_to(folder).as_posix()} {hash_now(path)}\n".encode())
     return sha256.hexdigest()[:16]
 
 

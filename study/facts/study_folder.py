@@ -10,6 +10,7 @@ from pathlib import Path
 from study.facts.events import FILE
 from study.plans.resolved_plan import digest
 from study.terminal.text import counted
+from trainables.files.sources import hash_now
 
 RUNS = "runs"  # folder of studies, in the working directory
 RECORDS = "records.jsonl"  # an export
@@ -90,4 +91,4 @@ def predictions_file(folder: Path, key: str) -> Path:
 def compute_predictions_digest(folder: Path, key: str) -> str | None:
     """Compute the SHA-256 of a confirm trial's file of predictions; None if the file is missing."""
     path = predictions_file(folder, key)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+    return hash_now(path) if path.exists() else None

@@ -35,6 +35,7 @@ from study.terminal.text import masked
 from trainables import base_method
 from trainables.configuration.error_text import take_first_line
 from trainables.files.method_files import included
+from trainables.files.sources import hash_now
 
 # MLflow's limits for one log_batch request: mlflow/utils/validation.py of 3.17.
 POINTS_PER_BATCH = 800
@@ -308,7 +309,7 @@ class Tracking:
     def _compute_digest(self, run: Run) -> str:
         """Hash the run's content, its parent's ID, and the bytes of its files."""
         paths = [Path(path) for paths in run.files.values() for path in paths]
-        files = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+        files = {str(path): hash_now(path) for path in paths}
         content = json.dumps([asdict(run), self._tag_parent(run), files])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
