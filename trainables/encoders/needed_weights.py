@@ -148,6 +148,15 @@ def _list_embeddings(sizes: Mapping[str, Any], width: int) -> Iterator[tuple[str
     yield from _norm("embeddings.LayerNorm", width)
 
 
+def _list_after_attention(layer: str, hidden: int, inner: int) -> Iterator[tuple[str, Shape]]:
+    """List a layer's weights that come after the attention itself: its output, and the feed-forward network."""
+    yield from _linear(f"{layer}.attention.output.dense", hidden, hidden)
+    yield from _norm(f"{layer}.attention.output.LayerNorm", hidden)
+    yield from _linear(f"{layer}.intermediate.dense", inner, hidden)
+    yield from _linear(f"{layer}.output.dense", hidden, inner)
+    yield from _norm(f"{layer}.output.LayerNorm", hidden)
+
+
 def _list_bert(family: str, sizes: Mapping[str, Any], kernel: int | None) -> Iterator[tuple[str, Shape]]:
     """List the weights of BERT, ELECTRA, RoBERTa and XLM-RoBERTa."""
     hidden, inner, width = sizes["hidden_size"], sizes["intermediate_size"], sizes.get("embedding_size")
@@ -160,11 +169,7 @@ def _list_bert(family: str, sizes: Mapping[str, Any], kernel: int | None) -> Ite
             yield from _linear(f"{layer}.attention.self.{part}", hidden, hidden)
         if kernel is not None:
             yield f"{layer}.attention.self.convolution", (sizes["num_attention_heads"], 1, kernel, 1)
-        yield from _linear(f"{layer}.attention.output.dense", hidden, hidden)
-        yield from _norm(f"{layer}.attention.output.LayerNorm", hidden)
-        yield from _linear(f"{layer}.intermediate.dense", inner, hidden)
-        yield from _linear(f"{layer}.output.dense", hidden, inner)
-        yield from _norm(f"{layer}.output.LayerNorm", hidden)
+        yield from _list_after_attention(layer, hidden, inner)
     if family == "bert":
         yield from _linear(f"{_POOLER}dense", hidden, hidden)
 
@@ -239,11 +244,7 @@ def _list_deberta(sizes: Mapping[str, Any], configuration: Mapping[str, Any]) ->
         layer = f"encoder.layer.{number}"
         for part in ("query_proj", "key_proj", "value_proj", *positions):
             yield from _linear(f"{layer}.attention.self.{part}", hidden, hidden)
-        yield from _linear(f"{layer}.attention.output.dense", hidden, hidden)
-        yield from _norm(f"{layer}.attention.output.LayerNorm", hidden)
-        yield from _linear(f"{layer}.intermediate.dense", inner, hidden)
-        yield from _linear(f"{layer}.output.dense", hidden, inner)
-        yield from _norm(f"{layer}.output.LayerNorm", hidden)
+        yield from _list_after_attention(layer, hidden, inner)
     if is_relative:
         spans = (configuration.get(name) or -1 for name in ("position_buckets", "max_relative_positions"))
         span = next((number for number in spans if number > 0), sizes["max_position_embeddings"])
