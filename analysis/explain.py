@@ -13,7 +13,7 @@ from typing import Annotated
 
 from analysis.layouts.protocol_notes import collect_provenance, describe_pretraining
 from analysis.layouts.table import POINTS
-from analysis.studies.cells import Cell, read_cell
+from analysis.studies.cells import Cell, make_rows, read_cell
 from analysis.studies.load import Study, load_study
 from study.facts import events
 from study.facts.record import Record
@@ -55,7 +55,10 @@ def explain(study: Study, name: str) -> str:
             cell.records
         )
         parts.append(f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}")
-        parts += [*describe_pretraining([study]), *(f"{fact}: {value}" for fact, value in facts.items())]
+        parts += [
+            *describe_pretraining([study], make_rows([study])),
+            *(f"{fact}: {value}" for fact, value in facts.items()),
+        ]
     parts.append(f"command that recomputes the score: python -m analysis.verify {shlex.quote(str(study.folder))}")
     return "\n".join(parts) + "\n"
 

@@ -455,7 +455,11 @@ def add_provenance(evidence: Evidence, table: Table) -> Table:
     seeds = protocol_notes.describe_seeds(evidence.studies, evidence.rows)
     title = table.title.format(glue="GLUE " * (has_glue and not evidence.on_mini), data=data, seeds=seeds)
     named = list(zip(name_studies(evidence.studies), evidence.studies, strict=True))
-    pretrained = {name: made for name, study in named if (made := protocol_notes.pretraining_facts(study)) is not None}
+    pretrained = {
+        name: made
+        for name, study in named
+        if (made := protocol_notes.pretraining_facts(study, evidence.rows)) is not None
+    }
     first = evidence.studies[0]
     sidecar: dict[str, Any] = {
         "protocol": {first.protocol_hash: to_plain(first.protocol)},

@@ -82,7 +82,7 @@ def dev_table(evidence: Evidence) -> Table:
         *of_macro * any(row.cells.keys() >= {*PAPER_TASKS} for row in rows),
         comparison_notes.explain_marks(rows, compared),
         protocol_notes.describe_protocol(evidence.studies, rows),
-        *protocol_notes.describe_pretraining(evidence.studies),
+        *protocol_notes.describe_pretraining(evidence.studies, rows),
         *protocol_notes.describe_pooling(evidence.studies),
         *protocol_notes.describe_unlike(evidence.studies),
     ]

@@ -14,7 +14,7 @@ from analysis.statistics.comparisons import (
     LAST_EPOCH,
     choice_of_epoch,
 )
-from analysis.statistics.costs import pretraining_cost
+from analysis.statistics.costs import PretrainingCost, pretraining_cost
 from analysis.studies.cells import Cell, Row, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.code_history import FirstCode, describe_code
@@ -98,12 +98,13 @@ def name_backbone(backbone: str) -> str:
     return "/".join(Path(backbone).parts[-2:]) if Path(backbone).is_absolute() else backbone
 
 
-def describe_pretraining(studies: Sequence[Study]) -> list[str]:
+def describe_pretraining(studies: Sequence[Study], rows: Sequence[Row]) -> list[str]:
     """Describe the backbone of every study; return an empty list if no backbone was pretrained here."""
-    if all(pretraining_cost(study) is None for study in studies):
+    costs = [pretraining_cost(study, rows) for study in studies]
+    if not any(costs):
         return []
-    named = zip(name_studies(studies), studies, strict=True)
-    return [_describe_backbone(study, f" of {name}" if len(studies) > 1 else "") for name, study in named]
+    named = zip(name_studies(studies), studies, costs, strict=True)
+    return [_describe_backbone(study, cost, f" of {name}" if len(studies) > 1 else "") for name, study, cost in named]
 
 
 def describe_pooling(studies: Sequence[Study]) -> list[str]:
@@ -122,8 +123,7 @@ def _format_sentences(lines: Iterable[str]) -> list[str]:
     return [f"{line[0].upper()}{line[1:]}." for line in dict.fromkeys(lines)]
 
 
-def _describe_backbone(study: Study, where: str) -> str:
-    cost = pretraining_cost(study)
+def _describe_backbone(study: Study, cost: PretrainingCost | None, where: str) -> str:
     if cost is None:
         backbones = ", ".join(dict.fromkeys(name_backbone(arm.backbone) for arm in study.plan.arms))
         return f"Every row{where} uses backbone {backbones}, which was not pretrained here."
@@ -137,9 +137,9 @@ def _describe_backbone(study: Study, where: str) -> str:
     )
 
 
-def pretraining_facts(study: Study) -> dict[str, Any] | None:
+def pretraining_facts(study: Study, rows: Sequence[Row]) -> dict[str, Any] | None:
     """Return all facts about the pretraining for JSON, or None if the backbone was not pretrained here."""
-    cost = pretraining_cost(study)
+    cost = pretraining_cost(study, rows)
     return None if cost is None else {**to_plain(cost.made), "cost": vars(cost.whole), "shared_by": cost.arms}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -46,7 +47,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class PretrainingCost:
-    """Cost of pretraining a study's backbone. Every arm pays an equal share of this cost."""
+    """Cost of pretraining a backbone. Every arm of the tables that uses the backbone pays an equal share."""
 
     made: Pretraining
     whole: Compute
@@ -62,7 +63,7 @@ class LedgerEntry:
 
     row: str
     spent: list[Spent]  # per arm and phase
-    pretrained: list[PretrainingCost]  # one per arm and study whose backbone was pretrained here
+    pretrained: list[PretrainingCost]  # one per arm whose backbone was pretrained here
     unfinished: frozenset[str] = frozenset()  # tasks on which a search or a final run has not ended
 
     @property
@@ -103,24 +104,44 @@ def sum_compute(spent: Iterable[Spent | Compute]) -> Compute:
 
 def row_ledger(rows: list[Row]) -> list[LedgerEntry]:
     """Compute the costs of each row, including repeated searches."""
-    entries = []
+    entries, costs = [], pretraining_costs(rows)
     for row in rows:
-        searched = [repeat for cell in row.cells.values() for repeat in find_repeats(cell)]
-        costs = [pretraining_cost(study) for cell in searched for study in cell.studies]
+        searched = _list_searches(row)
+        pretrained = [costs[name] for cell in searched if (name := cell.arm.backbone_fingerprint) in costs]
         spent = compute_ledger(record for cell in searched for record in cell.paid)
         unfinished = frozenset(cell.task for cell in searched if not cell.is_finished)
-        entries.append(LedgerEntry(row.label, spent, [cost for cost in costs if cost is not None], unfinished))
+        entries.append(LedgerEntry(row.label, spent, pretrained, unfinished))
     return entries
 
 
-def pretraining_cost(study: Study) -> PretrainingCost | None:
-    """Compute the cost of pretraining a study's backbone, or return None if this package did not pretrain it."""
-    pretrained = [arm.pretraining for arm in study.plan.arms if arm.pretraining is not UNSET]
-    if not pretrained:
-        return None
-    made = pretrained[0]
-    whole = Compute(made.gpu_seconds, 0.0 if made.gpu_seconds else made.wall_seconds)
-    return PretrainingCost(made, whole, arms=len(pretrained))
+def _list_searches(row: Row) -> list[Cell]:
+    """List the cells of the row, each followed by those of its repeated searches."""
+    return [repeat for cell in row.cells.values() for repeat in find_repeats(cell)]
+
+
+def pretraining_costs(rows: Sequence[Row]) -> dict[str, PretrainingCost]:
+    """Compute the cost of each pretraining by this package, by the fingerprint of the backbone that it made.
+
+    An arm that several studies have, because one is a copy of another, pays once.
+    """
+    cells = [cell for row in rows for cell in _list_searches(row)]
+    arms = Counter(cell.arm.backbone_fingerprint for cell in cells)
+    planned = [arm for cell in cells for study in cell.studies for arm in study.plan.arms]
+    made = {arm.backbone_fingerprint: arm.pretraining for arm in planned if arm.pretraining is not UNSET}
+    return {
+        name: PretrainingCost(own, Compute(own.gpu_seconds, 0.0 if own.gpu_seconds else own.wall_seconds), arms[name])
+        for name, own in made.items()
+    }
+
+
+def pretraining_cost(study: Study, rows: Sequence[Row]) -> PretrainingCost | None:
+    """Return the cost of pretraining a study's backbone, or None if this package did not pretrain it.
+
+    Args:
+        rows: all rows of the tables, whose arms share the cost.
+    """
+    pretrained = [arm.backbone_fingerprint for arm in study.plan.arms if arm.pretraining is not UNSET]
+    return pretraining_costs(rows)[pretrained[0]] if pretrained else None
 
 
 def warn_of_unlike_compute(entries: list[LedgerEntry]) -> list[str]:

@@ -67,8 +67,8 @@ def test_dev_table_names_pretraining_once(made, two_methods):
 
 
 def test_every_arm_pays_the_same_part_of_it(two_methods):
-    whole = pretraining_cost(two_methods)
-    entries = row_ledger(make_rows([two_methods]))
+    rows = make_rows([two_methods])
+    whole, entries = pretraining_cost(two_methods, rows), row_ledger(rows)
     assert whole and (whole.whole, whole.arms) == (Compute(2.5, 0.0), 2)
     assert [entry.pretraining for entry in entries] == [Compute(1.25, 0.0)] * 2
     for entry in entries:
@@ -80,6 +80,17 @@ def test_every_arm_pays_the_same_part_of_it(two_methods):
     compute = json.loads((two_methods.folder / "tables" / "compute.json").read_text())
     assert [line["pretraining_gpu_seconds"] for line in compute["lines"]] == [1.25, 1.25]
     assert told["pretraining"]["two"]["shared_by"] == 2
+
+
+def test_arms_of_all_studies_share_a_pretraining_and_copied_arms_pay_once(made, two_methods, tmp_path):
+    copy = load_study(shutil.copytree(two_methods.folder, tmp_path / "copy"))
+    studies = [load_study(made), two_methods, copy]
+    entries = row_ledger(make_rows(studies))
+    assert [entry.pretraining for entry in entries] == [Compute(1.25, 0.0)] * 2
+    apart = row_ledger(make_rows(studies, separate=True))
+    assert [entry.pretraining for entry in apart] == [Compute(0.5, 0.0)] * 5
+    caption = write_tables([study.folder for study in studies], tmp_path / "tables")[0].caption
+    assert caption.count("2.5 s of GPU, shared by 2 arms") == 3
 
 
 def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_methods):
