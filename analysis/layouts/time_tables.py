@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from analysis.layouts.evidence import USUAL_PRECISION, Evidence, make_table
 from analysis.layouts.table import INTERVAL, Block, Entry, Line, NumberFormat, Table
@@ -175,19 +177,25 @@ def describe_times(evidence: Evidence) -> list[str]:
         return []
     if not evidence.measurements:
         return [f"Times were not measured. To measure them: {_list_commands(evidence)}"]
-    tasks = dict.fromkeys(task for _, task in evidence.cells_by_place)
-    trusted = {task: made for task in tasks if (made := evidence.find_trusted_times(task))}
+    trusted = [made for made in evidence.measurements if not made.disturbance]
     if not trusted:
         reason = evidence.measurements[0].disturbance
         return [f"No times are compared: {reason}. To measure again on an idle machine: {_list_commands(evidence)}"]
-    lines = [
-        f"Time on {TASKS[task].title}, in batches of {size}: {sentence}."
-        for task, made in trusted.items()
-        for size in made.batch_sizes
-        if (sentence := _describe_ratios(evidence, made, task, size))
+    lines, used = list[str](), list[Measurement]()
+    for task in dict.fromkeys(task for _, task in evidence.cells_by_place):
+        compared = set[tuple[str, str, int]]()  # every pair is compared in the newest measurement that timed both
+        for made, size in ((own, size) for own in trusted for size in own.batch_sizes):
+            ratios = _list_ratios(evidence, made, task, size)
+            if new := [one for one in ratios if (one.row, one.other, size) not in compared]:
+                compared |= {(one.row, one.other, size) for one in new}
+                sentence = _describe_ratios(evidence, made, task, size, new)
+                lines.append(f"Time on {TASKS[task].title}, in batches of {size}: {sentence}.")
+                used.append(made)
+    measured = [
+        f"{evidence.describe_measurement(made)}: {made.extent}; {made.quality}"
+        for made in trusted
+        if any(made is own for own in used)
     ]
-    used = [made for made in evidence.measurements if any(made is own for own in trusted.values())]
-    measured = [f"{evidence.describe_measurement(made)}: {made.extent}; {made.quality}" for made in used]
     scope = (
         f"Ratios are of mean times per text, measured on {'; and on '.join(measured)}. The exit settings are those of "
         "the trials, so methods also differ in score; each interval is for its pair alone."
@@ -200,7 +208,16 @@ def _list_commands(evidence: Evidence) -> str:
     return " and ".join(f"{COMMAND} {shlex.quote(str(study.folder))}" for study in evidence.studies)
 
 
-def _describe_ratios(evidence: Evidence, made: Measurement, task: str, size: int) -> str:
+class _PairRatio(NamedTuple):
+    """The times of two rows on a task, divided."""
+
+    row: str
+    other: str
+    ratio: Ratio
+
+
+def _list_ratios(evidence: Evidence, made: Measurement, task: str, size: int) -> list[_PairRatio]:
+    """Divide the times of each row and its reference, and of the other pairs of rows, if a measurement has both."""
     cells = evidence.cells_by_place
     pairs = [
         (row, reference)
@@ -208,11 +225,15 @@ def _describe_ratios(evidence: Evidence, made: Measurement, task: str, size: int
         if own == task
         if (reference := evidence.find_time_reference_row((row, task))) is not None and reference != row
     ]
-    ratios = [
-        (row, other, ratio)
+    return [
+        _PairRatio(row, other, ratio)
         for row, other in [*pairs, *_list_pairs(evidence, task)]
         if (other, task) in cells and (ratio := made.compare(cells[row, task], cells[other, task], size))
     ]
+
+
+def _describe_ratios(evidence: Evidence, made: Measurement, task: str, size: int, ratios: Sequence[_PairRatio]) -> str:
+    cells = evidence.cells_by_place
     different = [
         f"{row} takes {RATIO.text(ratio.value)} times ({_format_interval(ratio)}) as long as {other}"
         + _warn_of_slow_texts(made, cells[row, task], cells[other, task], size)

@@ -197,6 +197,18 @@ def test_studies_of_other_tasks_keep_their_own_times(tmp_path):
     assert unit.startswith("time per text")
 
 
+def test_sentences_have_the_ratios_of_all_measurements_of_a_task(tmp_path):
+    older, newer = (
+        study_of(tmp_path / name, *own) for name, own in {"a": ["albert", "palbert"], "b": ["albert", "pabee"]}.items()
+    )
+    single, _, earlier, _, scope = describe_times(evidence_of(older, newer))
+    assert "between pabee and albert" in single and "palbert" not in single
+    assert earlier.startswith("Time on RTE, in batches of 1: palbert takes 1.30 times")
+    assert scope.count("host node-1") == 2
+    again = timed_study(older, lambda record, size: 2 * MEANS[record.method], host="node-2")
+    assert describe_times(evidence_of(again))[-1].count("host ") == 1  # the newest has every pair
+
+
 def test_sentences_compare_all_pairs(tmp_path):
     evidence = evidence_of(study_of(tmp_path / "s", "albert", "palbert", "pabee"))
     single, *_ = describe_times(evidence)
