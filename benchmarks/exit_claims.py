@@ -185,7 +185,7 @@ def _list_rules(settings: SettingsOnHalves, way: str) -> list[ExitRule | None]:
 
 def _claim_gains(evidence: Evidence) -> Iterator[Claim]:
     for place in evidence.with_exits:
-        gain, layers = evidence.gains.get(place), float(np.mean(evidence.exits[place].mean_layers))
+        gain, layers = evidence.gains.get(place), float(np.mean(evidence.exits_with_dropped[place].mean_layers))
         claim = Claim("gain", place[:1], place[1], layers=(layers,))
         if gain is None:
             yield claim

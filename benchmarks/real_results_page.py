@@ -366,7 +366,7 @@ def cut_scores(evidence: Evidence, place: Place) -> tuple[list[float], int]:
 
 def describe_cuts(evidence: Evidence, place: Place, cuts: Sequence[float]) -> dict[str, str]:
     """Format a line of the table of studies with an unsuitable pooler, by heading."""
-    exits, gain = evidence.exits[place], describe_gain(evidence, place)
+    exits, gain = evidence.exits_with_dropped[place], describe_gain(evidence, place)
     return {
         **{f"layer {layer}": POINTS.text(score) for layer, score in enumerate(cuts, start=1)},
         "own exits": f"{POINTS.text(float(np.mean(exits.scores)))} at {TENTHS.text(float(np.mean(exits.mean_layers)))}",

@@ -111,8 +111,8 @@ def _describe_cell(evidence: Evidence, place: Place) -> dict[str, Entry]:
     cell, sample = evidence.cells_by_place[place], evidence.samples.get(place)
     if not cell.records:
         return {"score": Entry()}
-    averaged = cell.with_dropped if sample else cell
-    mean = float(np.mean(sample.scores if sample else cell.scores))
+    averaged = cell.with_dropped  # as in all means
+    mean = float(np.mean(sample.scores if sample else averaged.scores))
     entries = {"score": add_seeds(averaged, POINTS.entry(mean, mark="°" * (place in evidence.not_above_constant)))}
     if evidence.with_exits and place in evidence.exits:
         layers = [record.mean_layers for record in averaged.records if record.mean_layers]

@@ -149,8 +149,8 @@ class Evidence:
         return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
-    def _exits_with_dropped(self) -> dict[Place, Exits]:
-        """Early exits of each cell's models, as `exits`, but dropped final runs count, as in gains."""
+    def exits_with_dropped(self) -> dict[Place, Exits]:
+        """Early exits of each cell's models, as `exits`, but dropped final runs count, as in means and gains."""
         found = {}
         for place, exits in self.exits.items():
             cell = self.cells_by_place[place]
@@ -164,7 +164,7 @@ class Evidence:
         """Cells whose models have exit settings, but were measured to run all layers. Dropped final runs count."""
         runs = {
             place: read_full_run(self.cells_by_place[place].with_dropped, exits)
-            for place, exits in self._exits_with_dropped.items()
+            for place, exits in self.exits_with_dropped.items()
         }
         return {place: run for place, run in runs.items() if run is not None}
 
@@ -175,7 +175,7 @@ class Evidence:
         Dropped final runs count, as gains are measured at these settings. Cells without stored sweeps are left out.
         """
         rules = {}
-        for place, exits in self._exits_with_dropped.items():
+        for place, exits in self.exits_with_dropped.items():
             if exits.sweeps:
                 swept = {sweep.rule for sweep in exits.sweeps}
                 _, sweeps = self._applied_rules.get(place, (None, []))
@@ -250,14 +250,16 @@ class Evidence:
 
     @cached_property
     def coins(self) -> dict[Place, tuple[np.ndarray, np.ndarray]]:
-        """Mean layers (points,) and scores (points, seeds) of the coins of each cell whose models have exits."""
+        """Mean layers (points,) and scores (points, seeds) of the coins of each cell whose models have exits.
+
+        Dropped final runs count.
+        """
         lines = {}
         for place in self.with_exits:
-            exits = self.exits[place]
-            layers = np.arange(1, exits.num_layers + COIN_STEP / 2, COIN_STEP)
-            scores = self.score_coins(place, np.repeat(layers[:, None], len(exits.scores), axis=1))
-            if scores is not None:
-                lines[place] = layers, scores
+            layers = np.arange(1, self.exits[place].num_layers + COIN_STEP / 2, COIN_STEP)
+            stored = read_cell_predictions(self.cells_by_place[place].with_dropped)
+            if can_toss(stored):
+                lines[place] = layers, score_coins(stored, np.repeat(layers[:, None], len(stored), axis=1))
         return lines
 
     @property

@@ -21,7 +21,10 @@ _SPREAD_OF_DRAWS = "sample_std"  # metric of models with random exits: over draw
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
     """List the rows that draw exit layers at random, with the standard deviations of their scores."""
     head = "draws exit layers at random; the standard deviations of its score over draws / over seeds are"
-    spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
+    spreads = {
+        row.label: list(filter(None, (_spread_of_draws(cell.with_dropped) for cell in row.cells.values())))
+        for row in rows
+    }
     return [f"{label} {head} {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 

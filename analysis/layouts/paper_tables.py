@@ -247,6 +247,8 @@ def _describe_row(row: Row) -> dict[str, Entry]:
 
 
 def _format_deviation(cell: Cell) -> Entry:
+    """Format the mean score and the standard deviation; dropped final runs count, as in all means."""
+    cell = cell.with_dropped
     summary = summarise([100 * score for score in cell.scores]) if cell.scores else {}
     return add_seeds(cell, DEVIATION.entry(summary.get("mean"), summary.get("standard_deviation")))
 

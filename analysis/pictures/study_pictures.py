@@ -269,13 +269,16 @@ def _limit_axes(axes: Axes, own_scores: Sequence[np.ndarray]) -> None:
 
 @matplotlib.rc_context(STYLE)
 def layers_picture(evidence: Evidence) -> Picture | None:
-    """Draw score against mean layers for all exit settings, and mark the setting with which each trial was run."""
-    if not evidence.exits:
+    """Draw score against mean layers for all exit settings, and mark the setting with which each trial was run.
+
+    Dropped final runs count, as in all means.
+    """
+    found = evidence.exits_with_dropped
+    if not found:
         return None
-    curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
+    curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in found.items()}
     marks = {
-        place: (float(np.mean(exits.mean_layers)), 100 * float(np.mean(exits.scores)))
-        for place, exits in evidence.exits.items()
+        place: (float(np.mean(exits.mean_layers)), 100 * float(np.mean(exits.scores))) for place, exits in found.items()
     }
     figure, panels = make_task_panels({task for _, task in curves}, xlabel="mean layers run per example")
     styles = choose_styles(evidence.rows)
@@ -288,12 +291,12 @@ def layers_picture(evidence: Evidence) -> Picture | None:
             run, scores = evidence.coins[label, task]
             axes.plot(run, 100 * np.mean(scores, axis=1), color=style.colour, lw=0.5)
         layers, score = marks[label, task]
-        scores = 100 * evidence.exits[label, task].scores
+        scores = 100 * found[label, task].scores
         axes.vlines(layers, scores.min(), scores.max(), style.colour, lw=1.1, zorder=3)
         axes.plot(layers, score, ms=6, zorder=4, **style.mark)
     share_x(panels.values())
     for task, axes in panels.items():
-        _limit_axes(axes, [exits.scores for (_, other), exits in evidence.exits.items() if other == task])
+        _limit_axes(axes, [exits.scores for (_, other), exits in found.items() if other == task])
     share_height(panels.values())
     kinds = {"all exit settings": 1.3} if any(curves.values()) else {}
     kinds |= {"coin toss between two fixed layers": 0.5} if evidence.coins else {}
@@ -336,7 +339,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
             # Pale, because most of the seven bands overlap.
             tips += _draw_curve(axes, styles[name], name, curve, opacity=0.03)
             trends[task].append(f"{label}, {name}: {curve.extremes}")
-        _limit_axes(axes, [evidence.exits[label, task].scores])
+        _limit_axes(axes, [evidence.exits_with_dropped[label, task].scores])
     share_x(panels.values())
     legend = add_legend(figure, styles)
     caption = (
@@ -353,7 +356,7 @@ def _name_rule(sweep: Sweep) -> str:
 
 def _list_without_predictions(evidence: Evidence) -> list[str]:
     """List the cells in which at least one seed lacks predictions."""
-    return [f"{label}/{task}" for (label, task), exits in evidence.exits.items() if exits.shares is None]
+    return [f"{label}/{task}" for (label, task), exits in evidence.exits_with_dropped.items() if exits.shares is None]
 
 
 # The layers after which examples leave.
@@ -366,7 +369,8 @@ def exits_picture(evidence: Evidence) -> Picture | None:
     Each method has a strip per task, as in figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
     with stored predictions exits early.
     """
-    early = {place: exits for place, exits in evidence.exits.items() if exits.is_early and exits.shares is not None}
+    found = evidence.exits_with_dropped
+    early = {place: exits for place, exits in found.items() if exits.is_early and exits.shares is not None}
     labels = [row.label for row in evidence.rows if any(label == row.label for label, _ in early)]
     tasks = [task for task in TASKS if any(other == task for _, other in early)]
     if not early:

@@ -121,7 +121,7 @@ def _draw_curves(
 ) -> tuple[list[Tip], list[float]]:
     """Draw the exit settings and the fixed layers of a cell; return tooltips, and the errors of computed times."""
     cell = evidence.cells_by_place[place]
-    costs, stored = made.read_layer_costs(cell), read_cell_predictions(cell)
+    costs, stored = made.read_layer_costs(cell), read_cell_predictions(cell.with_dropped)
     if costs is None or not stored:
         return [], []
     curve, cuts = compute_timed_curve(costs, stored, scale=scale), compute_cuts(costs, stored, scale=scale)
@@ -144,6 +144,6 @@ def _find_score(evidence: Evidence, place: Place) -> tuple[float, float, float]:
     """Return the mean score of a cell and its 95 % interval, in points; without an interval, the mean three times."""
     sample, cell = evidence.samples.get(place), evidence.cells_by_place[place]
     if sample is None:
-        return (100 * float(np.mean(cell.scores)),) * 3
+        return (100 * float(np.mean(cell.with_dropped.scores)),) * 3
     interval = sample.mean_interval
     return 100 * float(np.mean(sample.scores)), 100 * interval.low, 100 * interval.high

@@ -8,12 +8,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, evidence_of, predicted_study, record, store_predictions, write_study
+from helpers.made_studies import (
+    arm,
+    evidence_of,
+    predicted_study,
+    record,
+    store_predictions,
+    write_records,
+    write_study,
+)
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from helpers.timed_studies import timed_study
 from msgspec.structs import replace as structs_replace
 
+from analysis.layouts.answer import summary_table
 from analysis.layouts.evidence import gather
 from analysis.pictures.picture import COLOURS, DARK, RULE_COLOURS, choose_styles, inline_svg, render_image
 from analysis.pictures.study_pictures import (
@@ -27,9 +36,11 @@ from analysis.pictures.study_pictures import (
 )
 from analysis.pictures.time_picture import time_picture
 from analysis.report import run_tables, write_report
+from analysis.statistics.gains import score_coins
 from analysis.statistics.times import find_scale
 from analysis.studies.cells import Row
 from analysis.studies.load import load_study
+from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.study_folder import predictions_file
 from trainables.data.tasks import GLUE_TASKS
 
@@ -180,6 +191,28 @@ def test_dropped_runs_are_hollow_and_in_the_table_of_runs(tmp_path):
     (table,) = run_tables(evidence)
     first, *others = [line.entries["score"].text for line in table.lines]
     assert first.startswith("60.0; dropped: ") and others == ["70.0", "80.0"]
+
+
+def test_dropped_runs_count_in_curves_coins_and_marks(tmp_path):
+    folder = swept_study(tmp_path / "s", ["pabee"], ["rte"])
+    records = load_study(folder).records
+    lowest = min((one for one in records if one.phase == "confirm"), key=lambda one: one.score)
+    write_records(folder, [structs_replace(one, status="dropped") if one is lowest else one for one in records])
+    evidence = evidence_in(timed_study(folder, lambda record, size: 10.0))
+    place, style = ("pabee", "rte"), choose_styles(evidence.rows)["pabee"]
+    stored = read_cell_predictions(evidence.cells_by_place[place].with_dropped)
+    score = 100 * np.mean([one.score for one in stored])
+    for picture in (layers_picture(evidence), time_picture(evidence)):
+        (((_, y),),) = lines(panel(picture, "RTE"), style, marked=True)
+        (curve,) = lines(panel(picture, "RTE"), style, marked=False)
+        assert y == pytest.approx(score) and np.isclose(curve[:, 1], score).any()
+    layers, coins = evidence.coins[place]
+    assert coins[layers == 6.5].tolist() == pytest.approx(score_coins(stored, np.full((1, 5), 6.5)))
+    (strip,) = exits_picture(evidence).figure.axes
+    shares = [np.mean([one.exit_layers == layer for one in stored]) for layer in range(1, 13)]
+    assert [bar.get_height() for bar in strip.patches] == pytest.approx([100 * share for share in shares])
+    (summary,) = summary_table(evidence).lines
+    assert summary.entries["score"].values[""] == pytest.approx(score)
 
 
 def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles):

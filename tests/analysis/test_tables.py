@@ -374,6 +374,14 @@ def test_ablation_is_mean_and_deviation_beside_table_1(tmp_path):
     assert "77.8 ± 1.2" in text
 
 
+def test_means_without_predictions_count_dropped_runs(tmp_path):
+    searched, first, *others = arm("palbert", "rte", SCORES)
+    study = write_study(tmp_path, [searched, replace(first, status="dropped"), *others])
+    write_tables([study], tmp_path)
+    assert "72.1 ± 1.6" in (tmp_path / "published.md").read_text()
+    assert "| palbert/rte |  72.1 |" in (tmp_path / "answer.md").read_text()
+
+
 def test_studies_of_one_method_with_other_settings_join_on_request_only(tmp_path):
     plain = write_study(tmp_path / "plain", arm("palbert", "rte", SCORES))
     bare = write_study(tmp_path / "bare", arm("palbert", "rte", [0.6] * 5), settings={"num_lambda_layers": 0})
