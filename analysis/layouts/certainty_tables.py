@@ -270,7 +270,10 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             "of_search": "of search",
             "difference": f"against {baseline}",
         },
-        lines=[Line("/".join(place), _describe_repeats(own, tests.get(place))) for place, own in repeats.items()],
+        lines=[
+            Line("/".join(place), _describe_repeats(evidence.cells_by_place[place], own, tests.get(place)))
+            for place, own in repeats.items()
+        ],
         caption=(
             'Scores are in points. "First" is the median score after the first search, as in the other tables. "All, '
             'mean" is the mean score over all searches. "Spread" is the standard deviation of the searches\' mean '
@@ -287,10 +290,10 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _describe_repeats(repeats: Repeats, compared: Comparison | None) -> dict[str, Entry]:
+def _describe_repeats(cell: Cell, repeats: Repeats, compared: Comparison | None) -> dict[str, Entry]:
     return {
         "number_of_searches": WHOLE.entry(len(repeats.confirmed)),
-        "first": POINTS.entry(float(np.median(repeats.confirmed[0]))),
+        "first": POINTS.entry(cell.median if cell.records else None),
         "all": POINTS.entry(float(np.mean(repeats.scores))),
         "spread": POINTS.entry(repeats.deviation),
         "of_search": POINTS.entry(repeats.search_deviation),

@@ -25,6 +25,7 @@ from analysis.statistics.costs import row_ledger
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
+from study import drop
 from study.facts.study_facts import read_facts
 
 
@@ -179,6 +180,17 @@ def test_a_table_that_is_not_written_is_not_referred_to(tmp_path):
     assert search_repeats_table(evidence) is None
     (note,) = [note for note in evidence.limits if "from the first of 2 searches" in note]
     assert "search_repeats" not in note
+
+
+def test_median_of_the_first_search_is_that_of_the_dev_table(tmp_path):
+    launch(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), search_repeats=2))
+    (key,) = [one.key for one in read_facts(tmp_path / "s").records if (one.seed, one.phase) == (42, "confirm")]
+    assert drop.main([str(tmp_path / "s"), key, "--because", "a bad disk"]) == 0
+    evidence = gather([load_study(tmp_path / "s")])
+    (line,), (row,) = search_repeats_table(evidence).lines, evidence.rows
+    assert line.entries["first"].values[""] == 100 * row.cells["rte"].median
+    first, both = row.cells["rte"].with_dropped.scores, evidence.repeats["albert", "rte"].confirmed[0]
+    assert first == both and len(both) == 2
 
 
 def test_several_studies_join_their_repeats(tmp_path, study):
