@@ -83,8 +83,9 @@ def pictures(evidence: Evidence) -> list[Picture]:
 def differences_picture(evidence: Evidence) -> Picture | None:
     """Draw every method's difference from the baseline against its relative cost.
 
-    The cost is time, or layers if not all models were timed. After repeated searches, the difference is the mean over
-    all searches. The cost is still that of the first search. Return None if there is no baseline or no test.
+    The cost is time, or layers if undisturbed times of some models are missing. After repeated searches, the
+    difference is the mean over all searches. The cost is still that of the first search. Return None if there is no
+    baseline or no test.
     """
     baseline = evidence.baseline
     tests = {(one.row, one.task): one for one in evidence.tested if one.family == "baseline"}
@@ -119,7 +120,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     remarks = (
         " Horizontal lines are 95 % intervals of the time."
         if "time" in unit
-        else " Cost is in layers, because not all models were timed."
+        else " Cost is in layers, because undisturbed times of some models are missing."
     )
     remarks += " Cost is that of the models from the first search." * bool(evidence.comparisons_of_methods)
     mean = "mean score over all searches" if evidence.comparisons_of_methods else "mean score"
@@ -141,10 +142,8 @@ def _compare_costs(evidence: Evidence, places: Sequence[Place]) -> tuple[dict[Pl
     size = newest.batch_sizes[0] if newest else 1
     times: dict[Place, tuple[float, float, float]] = {}
     for place in places:
-        reference, made = evidence.find_time_reference(place), evidence.find_trusted_times(place[1], size)
-        if made and reference is cells[place]:
-            times[place] = 1.0, 1.0, 1.0
-        elif made and reference and (ratio := made.compare(cells[place], reference, size)):
+        reference = evidence.find_time_reference(place)
+        if reference and (ratio := evidence.find_time_ratio(cells[place], reference, size)):
             times[place] = ratio.value, ratio.low, ratio.high
     if times and len(times) == len(places):
         references = " or ".join(evidence.time_references)

@@ -109,11 +109,11 @@ def time_picture(evidence: Evidence) -> Picture | None:
 
 
 def _name_untimed(evidence: Evidence, timed: Collection[Place]) -> str:
-    """Name the cells with scores whose models were not timed with single texts; empty if there are none."""
+    """Name the cells with scores that the measurement of their task lacks for single texts; empty if there are none."""
     untimed = [
         "/".join(place) for place, cell in evidence.cells_by_place.items() if cell.records and place not in timed
     ]
-    return f"These are left out, because their models were not timed: {', '.join(untimed)}." if untimed else ""
+    return f"These are left out, because these measurements lack their models: {', '.join(untimed)}." if untimed else ""
 
 
 def _draw_curves(

@@ -255,6 +255,21 @@ def test_differences_stand_at_the_measured_time_with_its_interval(tmp_path):
     assert "Horizontal lines are 95 % intervals of the time." in picture.caption
 
 
+def test_differences_use_times_of_all_measurements_and_none_of_a_busy_machine(tmp_path):
+    methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.7}
+    folder = predicted_study(tmp_path / "s", methods, ["rte"], num_examples=60)
+    timed_study(folder, lambda record, size: 10.0, host="node-1")
+    assert "in layers" not in differences_picture(evidence_in(folder)).caption
+    newer = predicted_study(tmp_path / "newer", {"albert": 0.6}, ["rte"], num_examples=60)
+    timed_study(newer, lambda record, size: 10.0, host="node-2")
+    studies = [load_study(one) for one in (folder, newer)]
+    assert "in layers" not in differences_picture(gather(studies)).caption
+    busy = predicted_study(tmp_path / "busy", methods, ["rte"], num_examples=60)
+    timed_study(busy, lambda record, size: 10.0, others=0.9)
+    missing = "Cost is in layers, because undisturbed times of some models are missing."
+    assert missing in differences_picture(evidence_in(busy)).caption
+
+
 def test_score_against_time_has_curves_cuts_and_marks(tmp_path):
     folder = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"])
     means = {"albert": 10.0, "palbert": 13.0}
@@ -287,7 +302,7 @@ def test_score_against_time_names_methods_that_were_not_timed(tmp_path):
         predicted_study(tmp_path / method, {method: 0.6}, ["rte"], num_examples=60) for method in ("albert", "palbert")
     )
     studies = [load_study(timed_study(timed, lambda record, size: 10.0)), load_study(untimed)]
-    note = "These are left out, because their models were not timed: palbert/rte."
+    note = "These are left out, because these measurements lack their models: palbert/rte."
     assert time_picture(gather(studies)).note == note
 
 
