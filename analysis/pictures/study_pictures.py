@@ -450,7 +450,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
     searched = {(label, cell.task): trials for label, cell in evidence.cells if (trials := _list_search_trials(cell))}
     if not searched:
         return None
-    on_gpu = any(record.gpu_seconds > 0 for _, cell in evidence.cells for record in cell.arm_records)
+    on_gpu = all(any(record.gpu_seconds > 0 for record, _ in trials) for trials in searched.values())
     figure, panels = make_task_panels(
         {task for _, task in searched},
         xlabel=f"{'GPU' if on_gpu else 'wall-clock'} seconds of search trials",
@@ -478,9 +478,10 @@ def search_picture(evidence: Evidence) -> Picture | None:
 def _list_search_trials(cell: Cell) -> list[tuple[Record, float]]:
     """List the search trials in the order in which they ended, with their selection scores; skip dropped trials.
 
-    A trial without a score has -inf. The list is empty if no trial has one.
+    A failed trial that ran again is in the list twice. A trial without a score has -inf. The list is empty if no trial
+    has one.
     """
-    counting = (record for record in cell.arm_records if record.phase == "search" and record.status != "dropped")
+    counting = (record for record in cell.paid if record.phase == "search" and record.status != "dropped")
     searched = sorted(counting, key=lambda record: record.ended)
     scored = [(record, record.selection_score) for record in searched]
     if all(score is None for _, score in scored):

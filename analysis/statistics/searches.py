@@ -179,12 +179,13 @@ def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
     """
     budgets = []
     for task in dict.fromkeys(task for row in rows for task in row.cells):
-        arms = {row.label: row.cells[task].arm_records for row in rows if task in row.cells}
-        scores = {label: own for label, records in arms.items() if (own := completed_scores(records))}
+        cells = {row.label: row.cells[task] for row in rows if task in row.cells}
+        scores = {label: own for label, cell in cells.items() if (own := completed_scores(cell.arm_records))}
         if len(scores) < 2:
             continue
-        on_gpu = all(any(record.gpu_seconds > 0 for record in arms[label]) for label in scores)
-        costs = {label: _cost(arms[label], unit, on_gpu=on_gpu) / len(own) for label, own in scores.items()}
+        paid = {label: cells[label].paid for label in scores}
+        on_gpu = all(any(record.gpu_seconds > 0 for record in records) for records in paid.values())
+        costs = {label: _cost(paid[label], unit, on_gpu=on_gpu) / len(own) for label, own in scores.items()}
         budget = min(costs[label] * len(own) for label, own in scores.items())
         numbers = {label: budget / costs[label] if costs[label] else len(own) for label, own in scores.items()}
         best = {
@@ -202,7 +203,7 @@ def completed_scores(records: Sequence[Record]) -> list[float]:
 
 
 def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
-    """Add up the cost of a search in `unit`, including stopped and failed trials."""
+    """Add up the cost of a search in `unit`, including stopped and failed trials, also if they ran again."""
     searched = [record for record in records if record.phase == "search"]
     if unit == "trials":
         return len(searched)

@@ -233,6 +233,22 @@ def test_search_progress_counts_the_time_of_failed_trials(tmp_path):
     assert curve.tolist() == [[240.0, 60.0]]
 
 
+def test_search_progress_counts_the_time_of_a_failed_trial_that_ran_again(tmp_path):
+    searched, *confirmed = arm("palbert", "rte", [0.6, 0.6])
+    ended = "2026-01-01T00:01:00.000000+00:00"
+    failed = record("palbert", "rte", None, seed=1, phase="search", gpu_seconds=50.0, ended=ended)
+    evidence = evidence_of(write_study(tmp_path / "s", [failed, searched, *confirmed]))
+    (curve,) = lines(panel(search_picture(evidence), "RTE"), choose_styles(evidence.rows)["palbert"], marked=False)
+    assert failed.key == searched.key and curve.tolist() == [[170.0, 60.0]]
+
+
+def test_search_progress_is_wall_clock_unless_all_searches_used_gpus(tmp_path):
+    records = arm("palbert", "rte", [0.6, 0.6]) + arm("albert", "rte", [0.6, 0.6], gpu_seconds=0.0, wall_seconds=90.0)
+    picture = search_picture(evidence_of(write_study(tmp_path / "s", records)))
+    assert picture.figure.get_supxlabel() == "wall-clock seconds of search trials"
+    assert "palbert begins at 60.0 and ends at 60.0 after 120 s" in picture.alt and "after 90 s" in picture.alt
+
+
 def test_differences_use_layers_without_times(evidence, styles):
     picture = differences_picture(evidence)
     for task, title in (("rte", "RTE"), ("stsb", "STS-B")):

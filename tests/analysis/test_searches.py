@@ -88,6 +88,13 @@ def test_stopped_and_failed_trials_are_part_of_what_a_search_cost(tmp_path):
     assert (found.budget, found.scores["palbert"]) == (16, pytest.approx(expected_best([0.5, 0.7], 1.6)))
 
 
+def test_failed_trial_that_ran_again_costs_twice(tmp_path):
+    records = searched("palbert", [0.5, 0.7], epochs=8) + searched("albert", [0.6, 0.6], epochs=8)
+    failed = record("palbert", "rte", None, phase="search", seed=0, trial=0, epochs=4)
+    (found,) = at_equal_budget(rows_in(write_study(tmp_path, [failed, *records])), "epochs")
+    assert (found.budget, found.scores["palbert"]) == (16, pytest.approx(expected_best([0.5, 0.7], 1.6)))
+
+
 def test_every_row_is_scored_at_the_smallest_budget(tmp_path):
     records = searched("palbert", [0.5, 0.7, 0.6, 0.8]) + searched("albert", [0.6, 0.7])
     (found,) = at_equal_budget(rows_in(write_study(tmp_path, records)), "trials")
