@@ -101,6 +101,13 @@ def test_unlike_searches_are_no(tmp_path: Path) -> None:
     assert found["same_ranges"].holds
 
 
+def test_data_of_all_studies_are_named(tmp_path: Path) -> None:
+    data = {"rte": "hub", "mrpc": "/data/GLUE"}
+    folders = [write_study(tmp_path / task, arm("palbert", task, [0.7] * 5), data=own) for task, own in data.items()]
+    words = "nyu-mll/glue on the hub and files in a folder; plan.json has their fingerprints"
+    assert answers(evidence_of(*folders), ["winners"])["data"] == (False, words)
+
+
 def test_what_the_search_maximised_is_the_protocols(tmp_path: Path, study: Path) -> None:
     records = arm("palbert", "rte", [0.7] * 5)
     by_area = write_study(tmp_path, records, protocol={"select_by": "area"})
