@@ -77,6 +77,7 @@ CLAIMS_MEAN = (
     "*Setting*: the one that was chosen most often; the numbers mix all that were chosen. Each verdict is about the "
     "configuration that one search per method chose."
 )
+LONG = 30  # words of a paragraph that is not repeated
 KNOWN = "Known beforehand: "  # begins the part of a plan's comment about what had been seen of its dev sets
 LOOKED_AT = "this dev set has been looked at"  # follows if the claims were formed on it
 QUESTION = "## Do early exits tell easy texts from hard ones, and what do they save?"
@@ -213,9 +214,10 @@ def page(scale: Scale, kept: Path) -> str:
     tables = KEPT.relative_to(ROOT) / scale / TABLES_PAGE
     parts = [
         f"# Early exit with MiniLM on real GLUE ({scale.upper()})",
-        "Several methods train the same backbone, under plans that were registered before their first trial. "
+        "Several methods train the same backbone, under plans that were committed before their first trial. "
         f"[All tables](../{tables}) are beside the records. `python -m benchmarks.real_results_page "
-        f"{scale}` writes both from the records; do not edit them.",
+        f"{scale}` writes both from the records; do not edit them. Explanations that hold for several studies stand "
+        "with the first of them.",
         *answers(scale, gather_alike(without_pooler(whole))),
         *pooler_parts(gather_alike(with_pooler(whole))),
         *folded("What the verdicts and the numbers mean", [CLAIMS_MEAN, limits_in_words(whole.values())]),
@@ -225,7 +227,7 @@ def page(scale: Scale, kept: Path) -> str:
         ),
         *folded("Rates", rates_parts(kept)),
     ]
-    return join_parts(parts, studies)
+    return without_copies(join_parts(parts, studies))
 
 
 def tables_page(scale: Scale, kept: Path) -> str:
@@ -245,6 +247,15 @@ def tables_page(scale: Scale, kept: Path) -> str:
 def join_parts(parts: Iterable[str], studies: Mapping[str, Study]) -> str:
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return without_places(text, list(studies.values()))
+
+
+def without_copies(text: str) -> str:
+    """Leave out all copies but the first of each long paragraph, such as the caption of a picture."""
+    kept = list[str]()
+    for paragraph in text.split("\n\n"):
+        if len(paragraph.split()) < LONG or paragraph not in kept:
+            kept.append(paragraph)
+    return "\n\n".join(kept)
 
 
 def with_pooler(studies: Mapping[str, Study]) -> dict[str, Study]:
