@@ -310,10 +310,9 @@ def have_same_content(page: bytes, other: bytes) -> bool:
 def registration(study: Study) -> str:
     """Describe whether and where the plan's digest was registered before the first trial."""
     digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
-    if not places:
-        return f"Plan {digest} was not registered before the first trial."
-    text = f"According to the journal, plan {digest} was registered before the first trial as {', '.join(places)}"
-    source = find_plan_source(study.facts)
+    text, source = f"Plan {digest} was not registered before the first trial", find_plan_source(study.facts)
+    if places:
+        text = f"According to the journal, plan {digest} was registered before the first trial as {', '.join(places)}"
     return f"{text}; the first launch ran {Path(source.file).name} at commit {source.commit}." if source else f"{text}."
 
 

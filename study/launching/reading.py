@@ -289,7 +289,12 @@ def _choose_profile(name: str | None) -> tuple[Plan, str]:
 def _resolve_file_names(plan: Plan, file: str, readers: Mapping[str, Callable[[Any], object]]) -> Plan:
     """Spell the methods, tasks, sampler, rule of selection, arms and scopes of a plan in the standard way."""
     changes = dict[str, object]()
-    for name, read in {**readers, "select_by": read_select_by, "start_from": _spell_starts}.items():
+    all_readers: dict[str, Callable[[Any], object]] = {
+        **readers,
+        "select_by": read_select_by,
+        "start_from": _spell_starts,
+    }
+    for name, read in all_readers.items():
         try:
             changes[name] = (value := getattr(plan, name)) and read(value)
         except ValueError as error:
