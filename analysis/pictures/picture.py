@@ -52,6 +52,7 @@ PANEL_HEIGHT = 2.1  # inches
 PANELS_PER_LINE = 3
 MARGIN = 0.04  # space above the highest possible score, as a share of the axis span
 LEGEND_COLUMNS = 4  # at most
+LEGEND_LINE = 0.18  # inches
 LETTER_POINTS, SIGN_POINTS = 4.4, 32  # widths in a legend: of an average letter, and of a sign with the space around it
 MARGIN_PIXELS = 2  # around a panel that is rendered alone
 TIPS = "tips¦"  # prefix of a group's tooltips in an SVG; its last character separates them
@@ -369,6 +370,8 @@ def add_legend(
 ) -> tuple[Key, ...]:
     """Add a legend of the rows, or of the exit rules, above the panels; return its entries.
 
+    The figure grows by the legend's height, so that the panels keep theirs.
+
     `lines` are lines that every row has, such as a thin one, with their widths in points.
     """
     keys = [Key(label, style.colour, style.line, marker=style.marker) for label, style in styles.items()]
@@ -381,4 +384,5 @@ def add_legend(
     ]
     by_column = [handle for column in range(columns) for handle in handles[column::columns]]  # so that lines are read
     figure.legend(handles=by_column, loc="outside upper left", ncols=columns, handlelength=1.6)
+    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(keys) // columns))
     return tuple(keys)
