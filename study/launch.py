@@ -30,8 +30,8 @@ from study.launching.options import DESCRIPTION, EPILOG, LaunchOptions, check_op
 from study.launching.planned_study import (
     PlannedStudy,
     as_locked,
-    check_registrable,
     find_launched_arms,
+    find_reopened,
     keep_plan,
     list_plan_notes,
     resolve_study,
@@ -112,13 +112,10 @@ def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
         code, faults = read_provenance(), Faults(max_failures=options.max_failures)
         limit, arms = options.max_gpu_hours, find_launched_arms(study, options)
         scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
-        check_registrable(options, folder, journal.facts)
+        reopened = find_reopened(scheduler.progress, code, folder, options)
         last = journal.facts.last_launch
         is_reported = last is not None and last.ended is not None and last.ended.status in ("complete", "partial")
-        reopened = scheduler.find_reopenable(retry_failed=options.retry_failed)
         is_over = scheduler.progress.is_finished and is_reported and not reopened
-        if reopened or not scheduler.progress.is_finished:
-            journal.facts.check_unscored()
         storage = None if is_over else _find_storage(options, folder, journal.facts)
         _check_starts(scheduler.progress, folder)
         notes = list_plan_notes(study, options, journal.facts, launched=arms)

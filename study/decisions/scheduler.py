@@ -128,12 +128,8 @@ class Scheduler:
         With `retry_failed`, all failed trials of the launch's arms run again. Otherwise, a failed trial runs again
         only if the code or the package versions have changed since the failure.
         """
-        for key, reason in self.find_reopenable(retry_failed=retry_failed).items():
+        for key, reason in find_reopenable(self.progress, self.provenance, retry_failed=retry_failed).items():
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
-
-    def find_reopenable(self, *, retry_failed: bool) -> dict[str, Reopening]:
-        """Find the failed trials that should run again, and map each key to the reason; see `reopen_failed`."""
-        return find_reopenable(self.progress, self.provenance, retry_failed=retry_failed)
 
     def find_arms_of_other_code(self) -> list[str]:
         """List the arms that have a trial of other code than this launch runs."""

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from study.cluster.resources import Resources, ThisMachine
 from study.decisions.progress import StudyProgress
-from study.decisions.scheduler import find_reopenable
 from study.facts.events import Reopening
 from study.facts.plan_file import format_plan
 from study.facts.provenance import read_provenance
@@ -18,8 +17,8 @@ from study.launching.options import LaunchOptions
 from study.launching.planned_study import (
     MOST_ARMS,
     PlannedStudy,
-    check_registrable,
     find_launched_arms,
+    find_reopened,
     list_plan_notes,
 )
 from study.launching.power import predict_power
@@ -53,7 +52,7 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     slots = 1 if options.address else machine.slots()
     history, launched = read_facts(study.folder), find_launched_arms(study, options)
     progress = StudyProgress(resolved, history, max_gpu_hours=options.max_gpu_hours, launched=launched)
-    reopened = _find_reopened(progress, study, options)
+    reopened = find_reopened(progress, read_provenance(), study.folder, options)
     probe_on = machine if options.probe else None
     forecast = forecast_plan(progress, study.folder, probe_on=probe_on, slots=slots, storage=options.storage)
     if options.json:
@@ -87,19 +86,6 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     lines.append("to save this plan as a file for --plan, add --toml > plan.toml")
     print_lines([*lines, "nothing was run; to run the study, leave out --dry-run"], sys.stdout)
     return 0
-
-
-def _find_reopened(progress: StudyProgress, study: PlannedStudy, options: LaunchOptions) -> dict[str, Reopening]:
-    """Find the failed trials that the launch runs again.
-
-    Raises:
-        ValueError: if the launch would be refused because of the study's trials or test scores.
-    """
-    check_registrable(options, study.folder, progress.facts)
-    reopened = find_reopenable(progress, read_provenance(), retry_failed=options.retry_failed)
-    if reopened or not progress.is_finished:
-        progress.facts.check_unscored()
-    return reopened
 
 
 def _note_reopened(progress: StudyProgress, reopened: Mapping[str, Reopening]) -> list[str]:

@@ -18,8 +18,9 @@ import trainables
 from study.cluster.resources import count_local_gpus
 from study.decisions.asha import list_rungs
 from study.decisions.progress import StudyProgress
+from study.decisions.scheduler import find_reopenable
 from study.facts.code_history import list_edited_methods
-from study.facts.events import utc_now
+from study.facts.events import Reopening, utc_now
 from study.facts.plan_file import FILE as PLAN
 from study.facts.plan_file import (
     PlanFile,
@@ -243,10 +244,20 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
         )
 
 
-def check_registrable(options: LaunchOptions, folder: Path, facts: StudyFacts) -> None:
-    """Raise ValueError if --register comes too late, because the study already has trials."""
-    if options.register and facts.trials:
+def find_reopened(
+    progress: StudyProgress, code: Provenance, folder: Path, options: LaunchOptions
+) -> dict[str, Reopening]:
+    """Find the failed trials that the launch runs again, and map each key to the reason.
+
+    Raises:
+        ValueError: if --register comes too late, or trials would run after the study was scored on test labels.
+    """
+    if options.register and progress.facts.trials:
         raise ValueError(f"--register: the study {folder} already has trials; allowed: a study without trials")
+    reopened = find_reopenable(progress, code, retry_failed=options.retry_failed)
+    if reopened or not progress.is_finished:
+        progress.facts.check_unscored()
+    return reopened
 
 
 def find_launched_arms(study: PlannedStudy, options: LaunchOptions) -> frozenset[str]:
