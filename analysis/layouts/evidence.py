@@ -322,17 +322,13 @@ class Evidence:
         """The newest measurement that nothing disturbed."""
         return next((made for made in self.measurements if not made.disturbance), None)
 
-    def find_trusted_times(self, task: str, size: int | None = None) -> Measurement | None:
-        """Find the newest measurement that timed models of the task, and that nothing disturbed.
-
-        Only such times are in sentences and pictures. `size` asks for texts per batch.
-        """
+    def find_times_of_single_texts(self, task: str) -> Measurement | None:
+        """Find the newest measurement that timed models of the task on single texts, and that nothing disturbed."""
         cells = [cell for (_, other), cell in self.cells_by_place.items() if other == task]
-        for made in self.measurements:
-            sizes = made.batch_sizes if size is None else [size]
-            if not made.disturbance and any(made.read(cell, one) for cell in cells for one in sizes):
-                return made
-        return None
+        return next(
+            (made for made in self.measurements if not made.disturbance and any(made.read(cell, 1) for cell in cells)),
+            None,
+        )
 
     def find_time_ratio(self, cell: Cell, other: Cell, size: int) -> Ratio | None:
         """Divide the times of two cells in the newest measurement that timed both, and that nothing disturbed."""

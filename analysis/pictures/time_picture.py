@@ -59,7 +59,7 @@ def compute_cuts(costs: LayerCosts, stored: Sequence[Predictions], *, scale: flo
 @matplotlib.rc_context(STYLE)
 def time_picture(evidence: Evidence) -> Picture | None:
     """Draw score against milliseconds per text; return None if no trusted measurement has single texts."""
-    trusted = {task: made for _, task in evidence.cells_by_place if (made := evidence.find_trusted_times(task, 1))}
+    trusted = {task: made for _, task in evidence.cells_by_place if (made := evidence.find_times_of_single_texts(task))}
     timed = {
         (label, task): times
         for (label, task), cell in evidence.cells_by_place.items()
