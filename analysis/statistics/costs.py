@@ -104,7 +104,7 @@ def sum_compute(spent: Iterable[Spent | Compute]) -> Compute:
 
 def row_ledger(rows: list[Row]) -> list[LedgerEntry]:
     """Compute the costs of each row, including repeated searches."""
-    entries, costs = [], pretraining_costs(rows)
+    entries, costs = [], _price_pretrainings(rows)
     for row in rows:
         searched = _list_searches(row)
         pretrained = [costs[name] for cell in searched if (name := cell.arm.backbone_fingerprint) in costs]
@@ -119,7 +119,7 @@ def _list_searches(row: Row) -> list[Cell]:
     return [repeat for cell in row.cells.values() for repeat in find_repeats(cell)]
 
 
-def pretraining_costs(rows: Sequence[Row]) -> dict[str, PretrainingCost]:
+def _price_pretrainings(rows: Sequence[Row]) -> dict[str, PretrainingCost]:
     """Compute the cost of each pretraining by this package, by the fingerprint of the backbone that it made.
 
     An arm that several studies have, because one is a copy of another, pays once.
@@ -141,7 +141,7 @@ def pretraining_cost(study: Study, rows: Sequence[Row]) -> PretrainingCost | Non
         rows: all rows of the tables, whose arms share the cost.
     """
     pretrained = [arm.backbone_fingerprint for arm in study.plan.arms if arm.pretraining is not UNSET]
-    return pretraining_costs(rows)[pretrained[0]] if pretrained else None
+    return _price_pretrainings(rows)[pretrained[0]] if pretrained else None
 
 
 def warn_of_unlike_compute(entries: list[LedgerEntry]) -> list[str]:
