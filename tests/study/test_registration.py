@@ -104,6 +104,15 @@ def test_verify_compares_the_commit_of_the_plan_with_the_first_trial(
     assert f"cpu-cola.toml at commit {commit}." in registration(load_study(kept))
 
 
+def test_plan_without_a_registration_is_told_with_its_file_and_commit(kept: Path) -> None:
+    commit, file = find_plan_source(read_facts(kept)).commit, kept / "events.jsonl"
+    file.write_text("".join(line for line in file.open() if '"plan_registered"' not in line))
+    said = registration(load_study(kept))
+    assert says(
+        said, "not registered before the first trial; the first launch ran ", f"cpu-cola.toml at commit {commit}."
+    )
+
+
 def test_verify_accepts_a_plan_that_is_in_no_commit(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = find_plan_source(read_facts(kept))
     change(kept, "--plan benchmarks/plans/cpu-cola.toml", "--plan=plan.toml")
