@@ -16,6 +16,16 @@ def planned(folder: Path, *, methods: tuple[str, ...] = ("palbert",)) -> MadeJou
     return MadeJournal(folder)
 
 
+def begin_search(journal: MadeJournal) -> None:
+    """Begin with a whole search trial, and with one that ASHA stopped."""
+    journal.begin()
+    journal.whole_trial("a" * 16, [0.5, 0.7, 0.6])
+    journal.start("b" * 16, trial=1)
+    journal.epoch("b" * 16, 1, 0.4)
+    journal.stop("b" * 16, rung=1, cutoff=0.5)
+    journal.finish("b" * 16, status="stopped")
+
+
 def stored_runs(uri: str, name: str = "mine") -> dict[str, Any]:
     """Every MLflow run of the experiment, by its key; an error where a key is there twice."""
     from mlflow.tracking import MlflowClient

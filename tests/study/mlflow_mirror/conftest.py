@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.journals import MadeJournal
-from helpers.mlflow_stores import planned
+from helpers.mlflow_stores import begin_search, planned
 
 
 @pytest.fixture(scope="session")
@@ -30,12 +30,7 @@ def uri(tmp_path: Path, empty_store: Path) -> str:
 def journal(tmp_path: Path) -> MadeJournal:
     """Two search trials (one stopped by ASHA), two confirm trials, and a failed one."""
     journal = planned(tmp_path / "runs" / "mine")
-    journal.begin()
-    journal.whole_trial("a" * 16, [0.5, 0.7, 0.6])
-    journal.start("b" * 16, trial=1)
-    journal.epoch("b" * 16, 1, 0.4)
-    journal.stop("b" * 16, rung=1, cutoff=0.5)
-    journal.finish("b" * 16, status="stopped")
+    begin_search(journal)
     journal.start("f" * 16, trial=2)
     journal.retry("f" * 16, "RuntimeError: node gone")
     journal.finish("f" * 16, error="loss is nan at step 3, learning rate 1.0")

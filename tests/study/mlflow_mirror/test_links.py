@@ -13,7 +13,7 @@ import pytest
 from helpers.journals import CONFIG, MadeJournal
 from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_server import Server
-from helpers.mlflow_stores import planned, stored_runs
+from helpers.mlflow_stores import begin_search, planned, stored_runs
 from helpers.places import ROOT, free_port
 
 from study.facts.study_folder import BROWSE
@@ -34,12 +34,7 @@ BETTER = CONFIG | {"learning_rate": 5e-05}
 def journal(tmp_path: Path) -> MadeJournal:
     """PALBERT and PABEE on RTE, two seeds each; of PALBERT's search one trial was stopped, and one failed."""
     journal = planned(tmp_path / "runs" / "mine", methods=("palbert", "pabee"))
-    journal.begin()
-    journal.whole_trial("a" * 16, [0.5, 0.7, 0.6])
-    journal.start("b" * 16, trial=1)
-    journal.epoch("b" * 16, 1, 0.4)
-    journal.stop("b" * 16, rung=1, cutoff=0.5)
-    journal.finish("b" * 16, status="stopped")
+    begin_search(journal)
     journal.start("f" * 16, trial=2)
     journal.finish("f" * 16, error="loss is nan")
     journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm")
