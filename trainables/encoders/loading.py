@@ -128,7 +128,7 @@ _CONFIGURATION = "tokenizer_config.json"
 
 
 # Fields of BERT's normalizer in tokenizer.json -> options of the tokenizer's class.
-_OPTIONS = {
+_NORMALIZER_OPTIONS = {
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
@@ -153,7 +153,7 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
     normalizer = rules.get("normalizer") or {}
     options: dict[str, Any] = {}
     if normalizer.get("type") == "BertNormalizer":
-        stated = {_OPTIONS[name]: value for name, value in normalizer.items() if name in _OPTIONS}
+        stated = {_NORMALIZER_OPTIONS[name]: value for name, value in normalizer.items() if name in _NORMALIZER_OPTIONS}
         options = {option: value for option, value in stated.items() if option not in configuration}
     tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(place, revision=revision, **options)
     if rules:
