@@ -44,7 +44,9 @@ from trainables import VARIANT, base_method
 from trainables.configuration.ranges import Choices, Interval
 from trainables.configuration.schema import Value, from_plain
 from trainables.configuration.spelling import is_same_name, resolve_name
+from trainables.data import glue
 from trainables.data.tasks import GLUE_TASKS, trainable_tasks
+from trainables.encoders import backbone_names
 from trainables.files import method_files
 
 
@@ -84,6 +86,9 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "tasks": lambda texts: _resolve_names(texts, profiles.list_tasks(), _resolve_task),
         "sampler": resolve_sampler,
         "baseline": resolve_method,
+        "data": glue.make_absolute,
+        "backbone": backbone_names.make_absolute,
+        "tokenizer": backbone_names.make_absolute,
     }
     if options.plan:
         base = _resolve_file_names(base, options.plan, name_readers)

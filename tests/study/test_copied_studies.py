@@ -152,7 +152,7 @@ def test_data_of_a_moved_study_are_asked_for(studied, tmp_path, capsys):
         f"study.submit: {fault}add --data with the current path"
     )
     assert launch.main(["--continue", "s", "--data", "rows", "--tracking-uri", "none"]) == 0
-    assert find_data(studied, require_plan(studied).plan, "rte", recorded="") == "rows"
+    assert find_data(studied, require_plan(studied).plan, "rte", recorded="") == f"{here}/rows"
 
 
 def test_absolute_path_of_moved_data_is_asked_for(tmp_path, capsys):

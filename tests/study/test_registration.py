@@ -12,6 +12,8 @@ from helpers.launches import WITHOUT_RAY
 from helpers.launches_here import launching_here
 from helpers.messages import says
 from helpers.places import ROOT, free_port
+from helpers.plan_files import plan_from, with_lines
+from msgspec.structs import replace
 
 from analysis import verify
 from analysis.report import registration
@@ -34,6 +36,19 @@ STUDY = ["--method", "albert", "--task", "rte", "--samples", "0", "--seeds", "1"
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Studies lie in the folder of the test."""
     monkeypatch.chdir(tmp_path)
+
+
+def test_plan_is_the_same_however_its_folders_are_named(tmp_path: Path) -> None:
+    """So the tag of a dry run is the tag of a launch that names them in another way."""
+    (tmp_path / "glue").mkdir()
+    (tmp_path / "model").mkdir()
+    plan = plan_from(*STUDY, "--data", f"{tmp_path}/glue", "--backbone", f"{tmp_path}/model")
+    assert (plan.data, plan.backbone) == (f"{tmp_path}/glue", f"{tmp_path}/model")
+    assert plan_from(*STUDY, "--data", "./glue", "--backbone", f"../{tmp_path.name}/model") == plan
+    lines = with_lines(tmp_path, 'data = "glue"', 'backbone = "model"', 'tokenizer = "model"')
+    assert plan_from(*STUDY, *lines) == replace(plan, tokenizer=f"{tmp_path}/model")
+    (tmp_path / "mini").mkdir()
+    assert plan_from(*STUDY, "--data", "mini").data == "mini"
 
 
 def test_plan_is_registered_before_first_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

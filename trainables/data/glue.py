@@ -40,8 +40,8 @@ def classify_data(data: str) -> Kind:
 
 
 def make_absolute(data: str) -> str:
-    """Make `data` an absolute path if it is a folder, because workers run in other working directories."""
-    return str(Path(data).resolve()) if classify_data(data) == "folder" else data
+    """Make the path of a folder that is there absolute, because workers run in other working directories."""
+    return str(Path(data).resolve()) if classify_data(data) == "folder" and Path(data).is_dir() else data
 
 
 @dataclass(frozen=True)

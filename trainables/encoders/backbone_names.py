@@ -111,8 +111,8 @@ def pinned(backbone: str, fingerprint: str) -> str:
 
 
 def make_absolute(backbone: str) -> str:
-    """Make the path of a folder absolute; return other names unchanged."""
-    return str(Path(backbone).resolve()) if is_folder(backbone) else backbone
+    """Make the path of a folder that is there absolute; return other names unchanged."""
+    return str(Path(backbone).resolve()) if is_folder(backbone) and Path(backbone).is_dir() else backbone
 
 
 def hub_revision(backbone: str) -> tuple[str, str]:
