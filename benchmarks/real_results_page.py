@@ -288,7 +288,8 @@ def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
     table = summary_table(evidence)
     yield from (markdown_grid(table, table.parts[0]), table.caption)
     for name, made in claims.items():
-        yield from (f"#### The registered claims of {name}", format_claims(made))
+        measured = [claim for claim in made if not find_common_verdict(made, claim.family)]
+        yield from (f"#### The registered claims of {name}", format_claims(measured))
 
 
 def read_known(name: str) -> Iterator[str]:
@@ -309,13 +310,24 @@ def summarise(claims: Sequence[Claim]) -> Iterator[str]:
         verdicts: dict[str, list[str]] = {}
         for claim in claims:
             if claim.family == family:
-                verdict = claim.verdict.split(" (")[0].split(": ")[0]
-                verdicts.setdefault(verdict, []).append(describe_subject(claim))
-        if len(verdicts) == 1 and all(claim.difference is None for claim in claims if claim.family == family):
-            yield f"**{question}** *{next(iter(verdicts))}* for any of these claims."
+                verdicts.setdefault(shorten_verdict(claim), []).append(describe_subject(claim))
+        if common := find_common_verdict(claims, family):
+            yield f"**{question}** *{common}* for any of these claims."
         elif verdicts:
             answers = (f"*{verdict}*: {', '.join(subjects)}" for verdict, subjects in verdicts.items())
             yield f"**{question}** {'; '.join(answers)}."
+
+
+def find_common_verdict(claims: Sequence[Claim], family: str) -> str | None:
+    """Return the verdict of a family whose claims have one verdict and no number, or None."""
+    own = [claim for claim in claims if claim.family == family]
+    verdicts = {shorten_verdict(claim) for claim in own}
+    return verdicts.pop() if len(verdicts) == 1 and all(claim.difference is None for claim in own) else None
+
+
+def shorten_verdict(claim: Claim) -> str:
+    """Return a claim's verdict without its number or reason."""
+    return claim.verdict.split(" (")[0].split(": ")[0]
 
 
 def describe_subject(claim: Claim) -> str:

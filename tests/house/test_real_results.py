@@ -41,7 +41,7 @@ from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
 from analysis.verify import verify
 from benchmarks import real_results, real_results_kit, real_results_page, second_run
-from benchmarks.exit_claims import Claim, format_claims, make_claims
+from benchmarks.exit_claims import TITLES, Claim, format_claims, make_claims
 from benchmarks.real_results import Places
 from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches_of, stages_of
 from study.decisions.scheduler import specify_trial
@@ -288,7 +288,9 @@ def test_page_counts_the_lines_of_a_journal_that_its_digest_covers():
 def test_page_shows_claims_as_their_command_prints_them(evidence):
     claims = make_claims(evidence.studies)
     text = "\n\n".join(real_results_page.answer("cpu", evidence))
-    assert format_claims(claims) in text
+    measured = [one for one in claims if not real_results_page.find_common_verdict(claims, one.family)]
+    assert measured and format_claims(measured) in text
+    assert not any(TITLES[one.family] in text for one in claims if one not in measured)
     lines = {line.split("**")[1]: line for line in real_results_page.summarise(claims)}
     assert list(lines) == [
         real_results_page.QUESTIONS[family] for family in dict.fromkeys(one.family for one in claims)
@@ -322,6 +324,7 @@ def test_claim_about_unlearned_method_has_no_number():
     none = Claim("time", ("palbert",), "rte", "own exits", verdict="no setting")
     (line,) = real_results_page.summarise([none, none])
     assert line.endswith("** *no setting* for any of these claims.")
+    assert real_results_page.find_common_verdict([none, claim], "pair") is None
 
 
 def test_scores_of_single_layers_are_those_of_their_answers():
