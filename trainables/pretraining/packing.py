@@ -116,7 +116,7 @@ def _find_word_starts(words: list[int | None]) -> np.ndarray:
 
 # ---- examples
 
-PACKED_FORMAT = 3  # version of a cache entry of examples; raise it whenever the examples change
+PACKED_FORMAT = 4  # version of a cache entry of examples; raise it whenever the examples change
 PAIR_SPECIALS = 3  # number of special tokens in [CLS] first [SEP] second [SEP]
 SINGLE_SPECIALS = 2  # number of special tokens in [CLS] first [SEP]
 
@@ -209,12 +209,15 @@ def _pack_electra(bounds: list[int], max_length: int, draw: random.Random) -> It
     10 % of the examples have one segment, and 5 % have a random target length. Unlike in ELECTRA, the first segment is
     complete before the second begins. Source: google-research/electra, build_pretraining_dataset.py.
     """
-    begin, target = 0, max_length
+    begin, target = 0, _draw_target(max_length, draw)
     for end in range(1, len(bounds)):
         if bounds[end] - bounds[begin] >= target or end == len(bounds) - 1:
             yield _cut_into_segments(bounds[begin : end + 1], target, max_length, draw)
-            begin = end
-            target = draw.randint(5, max_length) if draw.random() < 0.05 else max_length
+            begin, target = end, _draw_target(max_length, draw)
+
+
+def _draw_target(max_length: int, draw: random.Random) -> int:
+    return draw.randint(5, max_length) if draw.random() < 0.05 else max_length
 
 
 def _cut_into_segments(bounds: list[int], target: int, max_length: int, draw: random.Random) -> tuple[Span, Span]:

@@ -100,6 +100,14 @@ def test_the_first_segment_aims_at_half_and_a_tenth_has_one() -> None:
     assert 55 <= examples.first_lengths[whole].mean() <= 65  # (128 - 3) // 2 is 62
 
 
+def test_one_example_in_twenty_has_a_random_length_also_in_short_documents() -> None:
+    number = 2_000
+    examples = packed(corpus_of([[2] * 32] * number), "electra", 128)
+    rate = 0.05 * 59 / 124  # of lengths from 5 to 128, those below the 64 tokens of a document cut it
+    cut = len(examples) / number - 1
+    assert abs(cut - rate) < 3 * (rate / number) ** 0.5
+
+
 @pytest.mark.parametrize("packing", PAIRED)
 def test_documents_shorter_than_a_pair_make_no_example(packing: str, tmp_path: Path) -> None:
     titles = [[f"chapter {number}"] for number in range(9)]
