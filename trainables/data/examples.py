@@ -157,6 +157,11 @@ def split_off_holdout(train: Examples) -> tuple[Examples, Examples]:
     return train.take(np.sort(order[num_held:])), train.take(np.sort(order[:num_held]))
 
 
+def choose_spread(number: int, most: int) -> np.ndarray:
+    """Choose at most `most` of `number` rows, evenly spread, so that each split of MNLI's dev has some."""
+    return np.linspace(0, number - 1, min(number, most)).astype(int)
+
+
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
     """Copy an array to the device. A copy to a GPU is asynchronous."""
     tensor = torch.from_numpy(array)

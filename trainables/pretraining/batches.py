@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from trainables.data.examples import choose_spread
 from trainables.encoders.loading import load_tokenizer
 from trainables.pretraining.configuration import PretrainingConfig, PretrainingSpec
 from trainables.pretraining.corpus import vocabulary_texts
@@ -69,10 +70,11 @@ class PretrainingBatches:
         return self._make_batch(self._choose_rows(step * size, size, seed), seeded_numpy_generator(seed, "masks", step))
 
     def held_out_batches(self, size: int) -> list[Arrays]:
-        """Make batches of the held-out examples (at most HELD_OUT_EXAMPLES). The masks do not depend on `size`."""
-        rows = np.arange(min(len(self), HELD_OUT_EXAMPLES))
+        """Make batches of at most HELD_OUT_EXAMPLES held-out examples. The masks do not depend on `size`."""
+        rows = choose_spread(len(self), HELD_OUT_EXAMPLES)  # not the first ones, which a single corpus may fill
         whole = self._make_batch(rows, seeded_numpy_generator(_HELD_OUT_SEED, "held out", 0))
-        parts = ({name: array[start : start + size] for name, array in whole.items()} for start in rows[::size])
+        starts = range(0, len(rows), size)
+        parts = ({name: array[start : start + size] for name, array in whole.items()} for start in starts)
         return [_without_empty_columns(part) for part in parts]
 
     def _choose_rows(self, start: int, size: int, seed: int) -> np.ndarray:

@@ -26,7 +26,14 @@ from transformers import PreTrainedTokenizerBase
 import trainables
 from trainables.configuration.ranges import list_combinations
 from trainables.configuration.schema import Configuration, from_plain, to_plain
-from trainables.data.examples import ARRAYS, Examples, load_examples, prepare_tokenizer, split_off_holdout
+from trainables.data.examples import (
+    ARRAYS,
+    Examples,
+    choose_spread,
+    load_examples,
+    prepare_tokenizer,
+    split_off_holdout,
+)
 from trainables.data.glue import fingerprint
 from trainables.data.metrics import differences_from_official
 from trainables.data.tasks import Task
@@ -129,11 +136,6 @@ class TrialData:
         if self._limit is None:
             return examples
         return examples.take(choose_spread(len(examples), self._limit))
-
-
-def choose_spread(number: int, most: int) -> np.ndarray:
-    """Choose at most `most` of `number` rows, evenly spread, so that each split of MNLI's dev has some."""
-    return np.linspace(0, number - 1, min(number, most)).astype(int)
 
 
 class TrainingRun:

@@ -121,6 +121,15 @@ def test_held_out_batches_never_change(made) -> None:
     assert len(one) > 1 and all(equal(*pair) for pair in zip(one, other, strict=True))
 
 
+def test_held_out_examples_are_of_the_whole_corpus(made, monkeypatch) -> None:
+    make, _ = made
+    batches, _, examples = make("kept")
+    monkeypatch.setattr("trainables.pretraining.batches.HELD_OUT_EXAMPLES", 3)
+    (found,) = batches.held_out_batches(3)
+    rows = np.array([0, (len(examples) - 1) // 2, len(examples) - 1])
+    assert np.array_equal(found["original_ids"], batches._lay_out(rows, np.zeros(3, bool))[0]["input_ids"])
+
+
 @pytest.mark.parametrize("masking", ["bernoulli", "n_gram", "token"])
 def test_held_out_masks_do_not_depend_on_batch_size(made, masking: str) -> None:
     make, _ = made
