@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AlbertForPreTraining, PreTrainedConfig, PreTrainedModel
 
 from trainables.encoders.backbone_names import MINI_BACKBONES, hub_revision, is_untrained
-from trainables.encoders.backbones import check_attention, find_family, pretrained_convolution
+from trainables.encoders.backbones import check_attention, find_family, has_new_pooler, pretrained_convolution
 from trainables.encoders.layerwise import one_kernel_gelu
 from trainables.encoders.loading import check_size, load_configuration, load_heads, load_model
 from trainables.encoders.mini_backbones import mini_model
@@ -300,7 +300,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
     """Load a pretrained backbone's weights into `model.kept`, and use the configured attention in every encoder.
 
     Returns:
-        Names of the heads and models that stay random because the pretrained backbone lacks them.
+        Names of the pooler, heads and models that stay random because the pretrained backbone lacks them.
     """
     kept: Any = model.kept.base_model
     new: list[str] = []
@@ -308,6 +308,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
         weights = load_model(backbone, config).state_dict()
         kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # the kept encoder may lack a pooler
         new = [name for name, part in model.named_children() if part is not model.kept]
+        new += ["pooler"] * (getattr(kept, "pooler", None) is not None and has_new_pooler(backbone))
         new += load_heads(model.kept, backbone)
     for part in model.children():
         if isinstance(part, PreTrainedModel):

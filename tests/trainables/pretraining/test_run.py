@@ -192,6 +192,13 @@ def test_heads_that_a_folder_lacks_stay_as_they_were_drawn(corpus, cache, tmp_pa
     assert_equal_weights(ours, theirs)
 
 
+def test_a_pooler_that_a_folder_lacks_is_named_among_new_parts(corpus, cache, tmp_path) -> None:
+    PretrainingRun(pretraining_spec("mlm", corpus), cache=cache).save_model(tmp_path)
+    for objective, new_parts in {"albert-mlm": ["pooler", "sop_classifier"], "mlm": []}.items():
+        spec = replace(pretraining_spec(objective, corpus), backbone=str(tmp_path))
+        assert PretrainingRun(spec, cache=cache).new_parts == new_parts
+
+
 @pytest.mark.parametrize("num_labels", [2, 3])
 def test_classifier_of_another_task_is_not_loaded(num_labels, corpus, cache, tmp_path) -> None:
     first = PretrainingRun(pretraining_spec("alectra-rtd", corpus), cache=cache)
