@@ -136,7 +136,8 @@ def convolutions_of(model) -> dict[str, torch.Tensor]:
 def test_every_encoder_is_pretrained_with_the_attention_that_is_asked_for(objective, corpus, cache) -> None:
     run = PretrainingRun(pretraining_spec(objective, corpus, **NYSTROM, learning_rate=1e-2), cache=cache)
     started = convolutions_of(run._model)
-    assert started and all(not value.any() for value in started.values())
+    assert {name.partition(".")[0] for name in started} == {name for name, _ in run._model.named_children()}
+    assert all(not value.any() for value in started.values())
     run.run_epoch()
     assert all(value.any() for value in convolutions_of(run._model).values())
     models = [part for part in run._model.children() if isinstance(part, PreTrainedModel)]

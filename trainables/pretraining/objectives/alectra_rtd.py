@@ -34,7 +34,7 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
     """The fields of replaced token detection, and two options for the generator."""
 
     generator_family: Literal["albert", "bert"]  # a BERT generator must be as wide as the discriminator's embeddings
-    tie_encoder: bool  # the generator shares the weights of the discriminator's layers
+    tie_encoder: bool  # the generator shares the discriminator's layers, except Nystrom's convolutions (one per head)
 
     def __post_init__(self) -> None:
         """Check that a BERT generator does not share the discriminator's layers."""
