@@ -63,6 +63,23 @@ def test_masked_words_and_order_cost_what_transformers_says() -> None:
     torch.testing.assert_close(model(batch, totals_of(batch)), theirs)
 
 
+def test_scores_of_masked_words_and_order_are_those_of_all_batches_together() -> None:
+    model, batches = model_of("albert-mlm"), [batch_of(), batch_of(size=3, seed=1)]
+    outputs = [model.model(**inputs(batch)) for batch in batches]
+    logits = torch.cat(
+        [own.prediction_logits[batch["labels"] != IGNORED] for own, batch in zip(outputs, batches, strict=True)]
+    )
+    labels = torch.cat([batch["labels"][batch["labels"] != IGNORED] for batch in batches])
+    orders = torch.cat([own.sop_logits.argmax(dim=1) for own in outputs])
+    assert model.scores(batches) == pytest.approx(
+        {
+            "mlm_loss": torch.nn.functional.cross_entropy(logits, labels).item(),
+            "mlm_accuracy": (logits.argmax(dim=1) == labels).float().mean().item(),
+            "sop_accuracy": (orders == torch.cat([batch["sentence_order"] for batch in batches])).float().mean().item(),
+        }
+    )
+
+
 @pytest.mark.parametrize("family", objectives.load_objective("mlm").FAMILIES)
 def test_masked_words_cost_what_transformers_says(family: str) -> None:
     sizes = {"vocab_size": 512, "intermediate_size": 16} if family == "sharebert" else {}

@@ -74,16 +74,28 @@ PLAIN = {
 }
 
 
-def plain_loss(generator: nn.Module, discriminator: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    logits = generator(**inputs(batch)).logits.log_softmax(dim=-1)
-    tokens, generator_losses = batch["original_ids"].clone(), []
-    for row, place in (batch["labels"] != -100).nonzero().tolist():
-        generator_losses.append(-logits[row, place, batch["labels"][row, place]])
+def places_of(mask: Tensor) -> list[list[int]]:
+    """Row and place of each token in a mask."""
+    return mask.nonzero().tolist()
+
+
+def plain_samples(logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    """All tokens, with samples in the masked places; `logits` are logarithms of probabilities."""
+    tokens = batch["original_ids"].clone()
+    for row, place in places_of(batch["labels"] != -100):
         sums = list(accumulate(logits[row, place].exp().tolist()))
         tokens[row, place] = next(token for token, total in enumerate(sums) if total > batch["noise"][row, place])
+    return tokens
+
+
+def plain_loss(generator: nn.Module, discriminator: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits = generator(**inputs(batch)).logits.log_softmax(dim=-1)
+    masked = places_of(batch["labels"] != -100)
+    generator_losses = [-logits[row, place, batch["labels"][row, place]] for row, place in masked]
+    tokens = plain_samples(logits, batch)
     answers = discriminator(**inputs(batch | {"input_ids": tokens})).logits
     discriminator_losses = []
-    for row, place in batch["attention_mask"].nonzero().tolist():
+    for row, place in places_of(batch["attention_mask"]):
         replaced = int(tokens[row, place] != batch["original_ids"][row, place])
         if answers.ndim == 3:
             discriminator_losses.append(-answers[row, place].log_softmax(dim=0)[replaced])
@@ -91,6 +103,29 @@ def plain_loss(generator: nn.Module, discriminator: nn.Module, batch: dict[str, 
             sign = 1 if replaced else -1
             discriminator_losses.append(-nn.functional.logsigmoid(sign * answers[row, place]))
     return torch.stack(generator_losses).mean() + 50 * torch.stack(discriminator_losses).mean()
+
+
+@torch.no_grad()
+def plain_scores(generator: nn.Module, discriminator: nn.Module, batches: list[dict[str, Tensor]]) -> dict[str, float]:
+    losses, hits, answers = [], [], {True: [], False: []}  # of replaced tokens, and of the others
+    for batch in batches:
+        logits = generator(**inputs(batch)).logits.log_softmax(dim=-1)
+        for row, place in places_of(batch["labels"] != -100):
+            losses.append(-logits[row, place, batch["labels"][row, place]].item())
+            hits.append(int(logits[row, place].argmax()) == int(batch["labels"][row, place]))
+        tokens = plain_samples(logits, batch)
+        found = discriminator(**inputs(batch | {"input_ids": tokens})).logits
+        for row, place in places_of(batch["attention_mask"]):
+            answer = found[row, place] if found.ndim == 2 else found[row, place, 1] - found[row, place, 0]
+            answers[bool(tokens[row, place] != batch["original_ids"][row, place])].append(answer.item())
+    right = [answer > 0 for answer in answers[True]] + [answer <= 0 for answer in answers[False]]
+    ordered = [one > other for one in answers[True] for other in answers[False]]
+    return {
+        "mlm_loss": sum(losses) / len(losses),
+        "mlm_accuracy": sum(hits) / len(hits),
+        "rtd_auc": sum(ordered) / len(ordered),
+        "rtd_accuracy": sum(right) / len(right),
+    }
 
 
 def names_by_weight(model: nn.Module) -> dict[nn.Parameter, list[str]]:
@@ -129,6 +164,14 @@ def test_loss_and_gradients_are_those_of_the_plain_writing(recipe: str) -> None:
         assert (weight.grad is None) == (not expected), names
         if expected:
             torch.testing.assert_close(weight.grad, sum(expected), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("recipe", ["electra-rtd", "alectra-rtd"])
+def test_held_out_scores_are_those_of_the_plain_writing(recipe: str) -> None:
+    model, plain = ours_and_plain(recipe)
+    batches = [batch_of(), batch_of(size=3, seed=1)]
+    expected = plain_scores(plain["generator"], plain["discriminator"], batches)
+    assert model.scores(batches) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("recipe", PLAIN)
