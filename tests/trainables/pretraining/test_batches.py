@@ -57,6 +57,7 @@ def test_epoch_covers_each_example_once_with_new_masks(made) -> None:
         passes.append({tuple(batch["original_ids"][0]): tuple(batch["labels"][0]) for batch in arrays})
         assert [sum(tokens == found for found in passes[-1]) for tokens in passes[0]] == [1] * len(passes[0])
     assert passes[0].keys() == passes[1].keys() and len(passes[0]) > 0.9 * len(batches)
+    assert [*passes[0]] != [*passes[1]]  # another order
     differ = [passes[0][tokens] != passes[1][tokens] for tokens in passes[0]]
     assert np.mean(differ) > 0.8
 

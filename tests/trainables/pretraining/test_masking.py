@@ -43,12 +43,18 @@ def runs(row: np.ndarray) -> list[tuple[int, int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_many_tokens_are_masked_as_was_said(kind: str) -> None:
-    chosen, _ = chosen_of(kind, share_of_words=1.0)
+    chosen, _ = chosen_of(kind, share_of_words=1.0, mask_probability=0.25)
     if kind == "bernoulli":
         maskable = LENGTH - 3
-        assert abs(chosen.sum(1).mean() - 0.15 * maskable) < 3 * (0.15 * 0.85 * maskable / len(chosen)) ** 0.5
+        assert abs(chosen.sum(1).mean() - 0.25 * maskable) < 3 * (0.25 * 0.75 * maskable / len(chosen)) ** 0.5
     else:
-        assert (chosen.sum(1) == 3).all()  # round(.15 * 20)
+        assert (chosen.sum(1) == 5).all()  # round(.25 * 20), with special tokens
+
+
+@pytest.mark.parametrize("kind", ("token", "n_gram"))
+def test_at_least_one_token_is_masked(kind: str) -> None:
+    chosen, _ = chosen_of(kind, number=20, share_of_words=1.0, mask_probability=0.01)
+    assert (chosen.sum(1) == 1).all()
 
 
 @pytest.mark.parametrize("kind", ("token", "n_gram"))

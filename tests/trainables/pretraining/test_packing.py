@@ -108,6 +108,20 @@ def test_one_example_in_twenty_has_a_random_length_also_in_short_documents() -> 
     assert abs(cut - rate) < 3 * (rate / number) ** 0.5
 
 
+def test_a_tenth_of_the_documents_has_short_pairs() -> None:
+    number = 600
+    examples = packed(corpus_of([[1] * 120] * number), "sentence_pairs", 64)
+    longest = np.zeros(number)
+    np.maximum.at(longest, examples.first_starts // 120, examples.first_lengths + examples.second_lengths)
+    assert set(longest) >= {61} and abs((longest < 61).mean() - 0.1) < 3 * (0.1 * 0.9 / number) ** 0.5
+
+
+def test_tokens_are_cut_from_the_longer_segment() -> None:
+    for sentences, lengths in ([40, 4], (25, 4)), ([4, 40], (4, 25)), ([40, 40], (15, 14)):
+        examples = packed(corpus_of([sentences] * 9), "sentence_pairs", 32)
+        assert {*zip(examples.first_lengths.tolist(), examples.second_lengths.tolist(), strict=True)} == {lengths}
+
+
 @pytest.mark.parametrize("packing", PAIRED)
 def test_documents_shorter_than_a_pair_make_no_example(packing: str, tmp_path: Path) -> None:
     titles = [[f"chapter {number}"] for number in range(9)]
