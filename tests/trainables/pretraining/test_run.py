@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from helpers.corpora import WORDS, pretraining_spec, random_documents, write_corpus
@@ -14,6 +16,7 @@ from search_spaces import objectives as recipes
 from trainables.pretraining.batches import PretrainingBatches
 from trainables.pretraining.configuration import PretrainingSpec
 from trainables.pretraining.run import PretrainingRun
+from trainables.runs import random_numbers
 from trainables.runs.trial import TrainingError, Unavailable, UnreadableState
 from trainables.runs.trial_files import read_state
 
@@ -84,6 +87,22 @@ def test_every_step_has_a_batch_of_its_own(corpus, cache, monkeypatch) -> None:
     )
     run_all(pretraining_spec("mlm", corpus, steps=5), cache)
     assert steps == [0, 1, 2, 3, 4]
+
+
+def test_epochs_and_steps_draw_numbers_of_their_own(corpus, cache, monkeypatch) -> None:
+    keys, derive = [], random_numbers._derive_seed
+    monkeypatch.setattr(random_numbers, "_derive_seed", lambda *key: keys.append(key) or derive(*key))
+    run_all(pretraining_spec("mlm", corpus, seed=7), cache)
+    wanted = [("weights", 0), *(("masks", step) for step in range(4)), ("dropout", 1), ("dropout", 2)]
+    assert sorted(key for key in keys if key[0] == 7 and key[1] != "order") == sorted((7, *key) for key in wanted)
+
+
+def test_optimiser_has_the_settings_of_the_configuration(corpus, cache) -> None:
+    settings = {"learning_rate": 3e-3, "adam_beta2": 0.98, "adam_epsilon": 1e-5, "weight_decay": 0.02}
+    run = PretrainingRun(pretraining_spec("albert-mlm", corpus, optimizer="lamb", **settings), cache=cache)
+    groups = run._optimiser._optimizer.param_groups
+    assert {(own["initial_lr"], own["betas"], own["eps"]) for own in groups} == {(3e-3, (0.9, 0.98), 1e-5)}
+    assert {(own["weight_decay"], own["max_weight_norm"]) for own in groups} == {(0.02, math.inf), (0.0, None)}
 
 
 def test_another_seed_ends_elsewhere(corpus, cache, tmp_path) -> None:
@@ -227,6 +246,7 @@ def test_what_a_run_read_is_known(corpus, cache, tmp_path) -> None:
     other = PretrainingRun(pretraining_spec("mlm", write_corpus(tmp_path, random_documents(seed=1))), cache=cache)
     ours, theirs = run.content(), other.content()
     assert ours == PretrainingRun(run.spec, cache=cache).content()
+    assert len(run._data.train) > 9 * len(run._data.held_out)
     assert ours.data_fingerprint != theirs.data_fingerprint and ours.tokens_digest != theirs.tokens_digest
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 
 import trainables
 from trainables.configuration.schema import from_json, from_plain, to_plain
-from trainables.runs import training
+from trainables.runs import random_numbers, training
 from trainables.runs.evaluation import evaluating
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
@@ -54,6 +55,14 @@ def test_another_seed_gives_other_weights(cache, tmp_path):
     one, two = (run_to_the_end(spec_of(seed=seed, config={"epochs": 1}), cache) for seed in (1, 2))
     ours, theirs = weights_of(one, tmp_path / "one"), weights_of(two, tmp_path / "two")
     assert not any(torch.equal(ours[name], theirs[name]) for name in ours if name.endswith("weight"))
+
+
+def test_every_epoch_draws_numbers_of_its_own(cache, monkeypatch):
+    keys, derive = [], random_numbers._derive_seed
+    monkeypatch.setattr(random_numbers, "_derive_seed", lambda *key: keys.append(key) or derive(*key))
+    run_to_the_end(spec_of(seed=7, config={"epochs": 2}), cache)
+    purposes = ("order", "dropout", "evaluation", "exits")
+    assert {*keys} == {(7, "weights", 0), *product([7], purposes, (1, 2))}
 
 
 def test_training_leaves_the_callers_generator_alone(cache):
