@@ -11,6 +11,7 @@ from pathlib import Path
 from study.plans.resolved_plan import Pretraining
 from trainables.configuration import AtLeastOne, Count
 from trainables.configuration.schema import Configuration, Typed, from_json, to_plain
+from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.encoders.backbone_names import MINI_BACKBONES, PRETRAINING_FILE, is_folder
 from trainables.files.atomic_files import write_json
 from trainables.pretraining.configuration import PretrainingRow
@@ -74,7 +75,7 @@ def read_finished_pretraining(backbone: str) -> Pretraining | None:
     """Read the record of a backbone's pretraining; None for a backbone that `study.pretrain` did not make.
 
     Raises:
-        ValueError: the pretraining has not finished, or its file is damaged.
+        ValueError: the pretraining has not finished, its file is damaged, or the model has changed since.
     """
     content = read_pretraining(Path(backbone)) if is_folder(backbone) else None
     if content is None:
@@ -84,6 +85,11 @@ def read_finished_pretraining(backbone: str) -> Pretraining | None:
         raise ValueError(
             f"backbone {backbone!r} is not finished: its pretraining has made {steps}; finish the pretraining first"
         )
+    if content.model_fingerprint not in (None, backbone_fingerprint(backbone)):
+        raise ValueError(
+            f"backbone {backbone!r} has changed since its pretraining, so {PRETRAINING_FILE} does not describe it; "
+            f"restore its files, or delete {PRETRAINING_FILE} to use the folder as one that was not pretrained here"
+        )
     return content.made
 
 
@@ -91,7 +97,7 @@ def is_tiny(backbone: str) -> bool:
     """Check if a backbone is tiny and random, or if its pretraining started from such a backbone.
 
     Raises:
-        ValueError: the pretraining has not finished, or its file is damaged.
+        ValueError: as `read_finished_pretraining`.
     """
     made = read_finished_pretraining(backbone)
     return backbone in MINI_BACKBONES if made is None else made.is_tiny

@@ -10,13 +10,14 @@ from helpers.corpora import pretrained_folder, renamed, without_pooler
 from helpers.messages import says
 from helpers.plan_files import plan_from, write_plan_of_launch
 from helpers.simulation import NO_PROVENANCE
+from msgspec.structs import replace
 from safetensors.numpy import load_file, save
 
 from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
 from study.facts.plan_file import compare_plans
-from study.plans.pretrained_backbone import read_finished_pretraining
+from study.plans.pretrained_backbone import read_finished_pretraining, read_pretraining, write_pretraining
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration.schema import from_plain, to_plain
@@ -162,6 +163,19 @@ def test_pretrained_tiny_folder_is_a_tiny_backbone(tmp_path):
 def test_a_pretrained_folder_that_does_not_fit_is_refused(capsys, tmp_path, changes, arguments, message):
     folder = pretrained_folder(tmp_path / "ours", **changes)
     assert message in refused(capsys, tmp_path, "--backbone", str(folder), *arguments)
+
+
+@pytest.mark.parametrize("change", [without_pooler, lambda folder: (folder / "vocab.txt").write_text("ships")])
+def test_folder_that_changed_since_its_pretraining_is_refused(change, tmp_path):
+    folder = pretrained_folder(tmp_path / "ours")
+    file = read_pretraining(folder)
+    write_pretraining(folder, replace(file, model_fingerprint=backbone_fingerprint(str(folder))))
+    plan = plan_from("--task", "rte", "--backbone", str(folder))
+    assert resolve(plan).arms[0].pretraining == file.made
+    change(folder)
+    with pytest.raises(ValueError) as raised:
+        resolve(plan)
+    assert says(str(raised.value), f"backbone '{folder}' has changed since its pretraining", "delete pretraining.json")
 
 
 def test_a_damaged_description_is_refused(capsys, tmp_path):
