@@ -10,20 +10,18 @@ import torch
 from helpers.configurations import SIZES, config_of
 from helpers.messages import one_line
 from helpers.trials import run_to_the_end, spec_of
-from helpers.walked_layers import padded, walk
+from helpers.walked_layers import LENGTHS, At, model_of, padded, recorded_halves, texts, walk
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 import trainables
-from trainables.data.tasks import TASKS
 from trainables.encoders import layerwise
-from trainables.encoders.loading import load_encoder
 from trainables.encoders.token_states import Places, TokenStates
 from trainables.models import early_exit
 from trainables.models.answer_rules import FixedLayer
 from trainables.models.early_exit import EarlyExitModel
-from trainables.models.exit_rules import Step, apply_exit
+from trainables.models.exit_rules import apply_exit
 from trainables.runs.flops import count_flops
 from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
 from trainables.runs.training import TrainingRun
@@ -31,61 +29,12 @@ from trainables.runs.training import TrainingRun
 pytestmark = pytest.mark.usefixtures("few_rows")
 
 FAMILIES = ["albert", "bert", "electra", "roberta", "sharebert"]
-LENGTHS = (20, 3, 1, 32, 5)
-HALVES = ("attend", "feed_forward")
 each_family = pytest.mark.parametrize("family", FAMILIES)
-
-
-def texts(lengths: tuple[int, ...] = LENGTHS, tokens: int = 32) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    real = torch.arange(tokens) < torch.tensor(lengths)[:, None]
-    ids = torch.randint(1, 30, (len(lengths), tokens), generator=generator)
-    return {"input_ids": ids * real, "attention_mask": real.long(), "token_type_ids": torch.zeros_like(ids)}
-
-
-def model_of(family: str, method: str = "palbert", *, seed: int = 0, backbone: str = "", **changes) -> EarlyExitModel:
-    torch.manual_seed(seed)
-    changes = {"hidden_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 32} | changes
-    config = config_of(method, **changes)
-    encoder = load_encoder(backbone or f"mini-{family}", config, vocab_size=30)
-    return trainables.load_method(method).build(config, encoder, TASKS["rte"]).eval()
 
 
 def pooled(model: EarlyExitModel, batch: dict[str, Tensor]) -> list[Tensor]:
     """What the heads read after each layer."""
     return [model.encoder.pool(read) for read in model.encoder.first_tokens(**batch)]
-
-
-class At:
-    """Each example leaves after a layer of its own."""
-
-    draws = 1
-
-    def __init__(self, *layers: int) -> None:
-        self.layers = layers
-
-    def earliest(self, num_layers):
-        return 1
-
-    def start(self, num_layers, logits, generator):
-        return {"layers": torch.tensor(self.layers)}
-
-    def step(self, state, layer, num_layers, logits, lambdas):
-        return Step(state["layers"] == layer, logits, state)
-
-
-def recorded_halves(model: EarlyExitModel, monkeypatch) -> dict[str, list[int]]:
-    """The number of tokens for which each half of a layer is run from now on."""
-    seen: dict[str, list[int]] = {name: [] for name in HALVES}
-
-    def record(name, run, layer, states, *more):
-        seen[name].append(states.shape[:-1].numel())
-        return run(layer, states, *more)
-
-    for name in HALVES:
-        run = getattr(model.encoder, f"_{name}")
-        monkeypatch.setattr(model.encoder, f"_{name}", lambda *a, name=name, run=run: record(name, run, *a))
-    return seen
 
 
 @pytest.fixture(params=["pads", "packed", "packed on a GPU"])
@@ -173,9 +122,9 @@ def test_mean_pooling_runs_each_half_layer_once(family, monkeypatch):
     monkeypatch.setattr(early_exit, "HALVED_FROM", 1)
     model = model_of(family, pooling="mean")
     model.exit_rule = At(3, 1, 4, 1, 3)
-    seen = recorded_halves(model, monkeypatch)
+    seen = recorded_halves(model.encoder)
     model.infer(texts())
-    assert seen == {half: [61, 26, 26, 1] for half in HALVES}
+    assert seen == {half: [61, 26, 26, 1] for half in seen}
 
 
 @each_family
@@ -196,7 +145,7 @@ def test_flops_of_the_mean_are_those_of_whole_layers(family, monkeypatch):
 
 def test_first_token_alone_needs_no_other_reader(monkeypatch):
     model = model_of("bert", "albert", pooling="mean")
-    seen = recorded_halves(model, monkeypatch)
+    seen = recorded_halves(model.encoder)
     model.loss(texts() | {"labels": torch.tensor([0, 1, 1, 0, 1])})
     assert seen["feed_forward"] == [5 * 32] * 6
 

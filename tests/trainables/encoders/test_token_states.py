@@ -1,75 +1,22 @@
 """Encoders without pads equal encoders with them: pytest tests/trainables/encoders/test_token_states.py"""
 
-from dataclasses import dataclass
-from functools import partial
-
 import pytest
 import torch
-from helpers.configurations import config_of
-from helpers.walked_layers import padded, walk
+from helpers.walked_layers import LENGTHS, At, model_of, padded, recorded_halves, texts, walk
 from torch.nn.functional import scaled_dot_product_attention
 
-import trainables
-from trainables.data.tasks import TASKS
 from trainables.encoders import layerwise
-from trainables.encoders.loading import load_encoder
 from trainables.encoders.token_states import Places, softmax_attention
 from trainables.models import early_exit
-from trainables.models.exit_rules import Step, apply_exit
+from trainables.models.exit_rules import apply_exit
 
-LENGTHS = [20, 3, 1, 32, 5]
 FAMILIES = ["albert", "bert", "electra", "roberta", "sharebert"]
 NYSTROM = {"attention": "nystrom", "num_landmarks": 4, "conv_kernel_size": 3}
 both = pytest.mark.parametrize("attention", [{}, NYSTROM], ids=["softmax", "nystrom"])
 
 
-def texts(lengths=tuple(LENGTHS), tokens=32):
-    generator = torch.Generator().manual_seed(0)
-    real = torch.arange(tokens) < torch.tensor(lengths)[:, None]
-    ids = torch.randint(1, 30, (len(lengths), tokens), generator=generator)
-    return {"input_ids": ids * real, "attention_mask": real.long(), "token_type_ids": torch.zeros_like(ids)}
-
-
-def model_of(family, method="palbert", **changes):
-    torch.manual_seed(0)
-    changes = {"hidden_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 32} | changes
-    config = config_of(method, **changes)
-    encoder = load_encoder(f"mini-{family}", config, vocab_size=30)
-    return trainables.load_method(method).build(config, encoder, TASKS["rte"])
-
-
-def recorded_halves(encoder):
-    """For how many tokens each half of a layer is asked from now on."""
-    halves = {"attend": encoder._attend, "feed_forward": encoder._feed_forward}
-    seen = {name: [] for name in halves}
-
-    def recorded(name, layer, states, *more):
-        seen[name].append(states.shape[:-1].numel())
-        return halves[name](layer, states, *more)
-
-    encoder._attend, encoder._feed_forward = (partial(recorded, name) for name in halves)
-    return seen
-
-
 def families_with(attention):
     return [family for family in FAMILIES if not attention or family in ("albert", "bert", "electra")]
-
-
-@dataclass(frozen=True)
-class At:
-    """Each example leaves after a layer of its own."""
-
-    layers: tuple
-    draws = 1
-
-    def earliest(self, num_layers):
-        return 1
-
-    def start(self, num_layers, logits, generator):
-        return {"layers": torch.tensor(self.layers)}
-
-    def step(self, state, layer, num_layers, logits, lambdas):
-        return Step(state["layers"] == layer, logits, state)
 
 
 @pytest.fixture(params=["cpu", "gpu"])
@@ -154,9 +101,9 @@ def test_states_and_gradients_are_those_with_pads(attention, monkeypatch):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_inference_is_the_rule_on_all_layers(family, method, halved_from, width, monkeypatch):
     """Examples leave at different layers, so that what is left is packed anew."""
-    model = model_of(family, method).eval()
+    model = model_of(family, method)
     if method != "electra-small":
-        model.exit_rule = At((3, 2, 6, 2, 5))
+        model.exit_rule = At(3, 2, 6, 2, 5)
     expected = apply_exit(model.exit_rule, model.all_exits(texts()))
     monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", width)
     monkeypatch.setattr(early_exit, "HALVED_FROM", halved_from)
@@ -167,8 +114,8 @@ def test_inference_is_the_rule_on_all_layers(family, method, halved_from, width,
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_leaving_examples_use_first_token_half_layer(family, monkeypatch, without_pads):
-    model = model_of(family).eval()
-    model.exit_rule = At((3, 1, 4, 1, 3))
+    model = model_of(family)
+    model.exit_rule = At(3, 1, 4, 1, 3)
     monkeypatch.setattr(early_exit, "HALVED_FROM", 1)
     seen = recorded_halves(model.encoder)
     model.infer(texts())
@@ -178,7 +125,7 @@ def test_leaving_examples_use_first_token_half_layer(family, monkeypatch, withou
 
 
 def test_batch_mates_do_not_matter(without_pads):
-    model = model_of("albert").eval()
+    model = model_of("albert")
     together = model.all_exits(texts()).logits
     for row, length in enumerate(LENGTHS):
         alone = {name: values[row : row + 1, :length] for name, values in texts().items()}

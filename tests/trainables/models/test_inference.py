@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.configurations import config_of
+from helpers import walked_layers
+from helpers.walked_layers import LENGTHS, texts
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import trainables
-from trainables.data.tasks import TASKS
 from trainables.encoders import layerwise
-from trainables.encoders.loading import load_encoder
 from trainables.encoders.token_states import Places, TokenStates
 from trainables.models.answer_rules import Entropy, FixedLayer
 from trainables.models.early_exit import EarlyExitModel
@@ -32,26 +30,16 @@ from trainables.models.exit_rules import (
 )
 from trainables.models.ponder import PonderModel
 
-LENGTHS = (20, 3, 1, 32, 5)
 LAYERS = 6
 
 
-def texts(lengths: tuple[int, ...] = LENGTHS, tokens: int = 32) -> dict[str, Tensor]:
-    real = torch.arange(tokens) < torch.tensor(lengths)[:, None]
-    ids = torch.randint(1, 30, real.shape, generator=torch.Generator().manual_seed(0))
-    return {"input_ids": ids * real, "attention_mask": real.long(), "token_type_ids": torch.zeros_like(ids)}
-
-
 def model_of(method: str, family: str = "bert", **changes: Any) -> EarlyExitModel:
-    torch.manual_seed(0)
-    config = config_of(method, **{"hidden_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 32} | changes)
-    encoder = load_encoder(f"mini-{family}", config, vocab_size=30)
-    model = trainables.load_method(method).build(config, encoder, TASKS["rte"])
+    model = walked_layers.model_of(family, method, **changes)
     with torch.no_grad():  # so that examples leave at different layers
         for name, weight in model.named_parameters():
             if name.startswith(("classifier", "lambda_head.output", "exit_head")):
                 weight.mul_(30)
-    return model.eval()
+    return model
 
 
 def recorded(model: EarlyExitModel, monkeypatch, *names: str) -> dict[str, list[int]]:
