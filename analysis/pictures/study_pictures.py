@@ -378,6 +378,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
     styles = choose_styles(evidence.rows)
     for (label, task), exits in early.items():
         _draw_strip(strips[label, task], styles[label], label, exits)
+    figure.axes[0].set_xlim(0.4, max(exits.num_layers for exits in early.values()) + 0.6)  # of all strips
     caption = "Bars show the share of dev examples that exit after each layer, as the mean over the seeds."
     if any(exits.posterior is not None for exits in early.values()):
         caption += " The black line shows the mean posterior probability of exiting at each layer."
@@ -419,7 +420,6 @@ def _draw_strip(axes: Axes, style: Style, label: str, exits: Exits) -> None:
     axes.bar(layers, 100 * exits.shares.mean(axis=0), width=0.85, color=style.colour, alpha=0.75)
     if exits.posterior is not None:
         axes.plot(layers, 100 * exits.posterior.mean(axis=0), ".-", color=INK, lw=0.9, ms=3)
-    axes.set_xlim(0.4, exits.num_layers + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.set_title(label, loc="right", fontweight="normal")  # above the bars, which fill the strip
 

@@ -168,6 +168,14 @@ def test_strips_show_exit_shares_and_posterior(evidence):
     assert "mean posterior" in picture.caption and "its posterior is heaviest at layer 1, with 8 %" in picture.alt
 
 
+def test_strips_reach_the_last_layer_of_the_deepest_models(evidence):
+    deep, shallow = (evidence.exits[method, "rte"] for method in ("palbert", "pabee"))
+    six = {"num_layers": 6, "mean_layers": shallow.mean_layers / 2, "shares": shallow.shares[:, :6]}
+    exits = {("palbert", "rte"): deep, ("pabee", "rte"): replace(shallow, **six)}
+    strips = exits_picture(given(evidence, exits=exits)).figure.axes
+    assert [axes.get_xlim() for axes in strips] == [(0.4, 12.6)] * 2
+
+
 def test_methods_that_never_leave_early_have_no_strip(evidence):
     assert "albert" not in exits_picture(evidence).alt.replace("palbert", "")
 
