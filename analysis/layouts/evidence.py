@@ -213,7 +213,7 @@ class Evidence:
     def weak_models(self) -> dict[Place, tuple[float, float]]:
         """Cells whose models score significantly below plain models even with all layers, with both mean scores."""
         answered: dict[Place, Sequence[Answers]] = {}
-        plain_rows: dict[str, str] = {}  # row with all layers -> row of its plain model
+        plain_rows: dict[Place, str] = {}  # cell with all layers -> row of its plain model
         for place in self.with_exits:
             plain_row, cell = self.find_plain_row(place), self.cells_by_place[place]
             if plain_row is None or not are_comparable(cell, plain := self.cells_by_place[plain_row, place[1]]):
@@ -221,14 +221,14 @@ class Evidence:
             own, other = (read_cell_predictions(one.with_dropped) for one in (cell, plain))
             if min(len(own), len(other)) > 1 and len({one.examples for one in (*own, *other)}) == 1:
                 answered[place] = [replace(one, answers=one.layer_answers[-1:]) for one in own]
-                plain_rows[place[0]] = plain_row
+                plain_rows[place] = plain_row
                 answered[plain_row, place[1]] = other
         samples = resample(answered)
         tests = [
             one
             for plain_row in dict.fromkeys(plain_rows.values())
             for one in compare(
-                {place: own for place, own in samples.items() if plain_row in (place[0], plain_rows.get(place[0]))},
+                {place: own for place, own in samples.items() if plain_row in (place[0], plain_rows.get(place))},
                 plain_row,
                 num_analyses=len(self.interim_analyses),
             )

@@ -73,6 +73,15 @@ def test_cells_that_read_nothing_are_marked_and_come_first(tmp_path):
     assert re.search(r"^\| palbert/rte +\| +[\d.]+° \|[^|]*\| [^|]*↓ \|", answer, re.MULTILINE)
 
 
+@pytest.mark.slow
+def test_separate_studies_have_weak_models_on_each_task(tmp_path):
+    """The plain models of each task are in a study of their own."""
+    folders = [predicted_study(tmp_path / "own", {"palbert": 0.3}, ["rte", "mrpc"])]
+    folders += [predicted_study(tmp_path / task, {"albert": 0.8}, [task]) for task in ("rte", "mrpc")]
+    weak = gather([load_study(folder) for folder in folders], separate=True).weak_models
+    assert {*weak} == {("palbert (own)", "rte"), ("palbert (own)", "mrpc")}
+
+
 CHOOSING = {
     "best epoch on dev": ("dev", {"epochs": 25}, True),
     "best epoch on a holdout": ("holdout", {"epochs": 25}, False),
