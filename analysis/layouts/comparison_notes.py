@@ -17,6 +17,7 @@ from analysis.statistics.comparisons import (
     list_former_baselines,
     list_interim_analyses,
 )
+from analysis.statistics.exit_settings import DIGITS
 from analysis.studies.cells import Row
 from study.terminal.text import counted, joined
 from trainables.data.tasks import TASKS
@@ -138,7 +139,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
     opposite = []
     for one in (one for one in comparisons if one.family == "baseline"):
         medians = cells[one.row, one.task].median - cells[one.other, one.task].median
-        if medians * one.test.difference < 0:
+        if round(medians, DIGITS) * round(one.test.difference, DIGITS) < 0:  # equal scores differ by rounding errors
             opposite.append(
                 f"{one.row} on {TASKS[one.task].title}: median {DIFFERENCE.text(medians)}, mean "
                 f"{DIFFERENCE.text(one.test.difference)} points relative to {one.other}"

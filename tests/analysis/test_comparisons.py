@@ -25,11 +25,12 @@ from msgspec.structs import replace as structs_replace
 from scipy import stats
 
 from analysis.layouts.certainty_tables import tabulate_comparisons
-from analysis.layouts.comparison_notes import explain_marks, format_detectable, power_notes
+from analysis.layouts.comparison_notes import explain_marks, format_detectable, power_notes, sign_notes
 from analysis.layouts.model_notes import sampled_exit_notes
 from analysis.layouts.paper_tables import ON_THESE_ROWS
 from analysis.statistics.comparisons import (
     Comparison,
+    adjust,
     compare,
     detectable_difference,
     find_baseline_row,
@@ -273,6 +274,14 @@ def test_opposite_signs_of_medians_and_means_are_told(tmp_path):
         if row["source"] == "mean" and row["method"] == f"palbert, mean, {ON_THESE_ROWS}"
     ]
     assert (one["rte"], float(one["rte_low"]) < 64.6 < float(one["rte_high"])) == ("64.6", True)
+
+
+def test_equal_medians_point_in_no_direction(tmp_path):
+    """In floating point, the mean of 0.1 and 0.2 is more than 0.15."""
+    scores = {"albert": [0.05, 0.15, 0.15, 0.4], "palbert": [0.05, 0.1, 0.2, 0.3]}
+    rows = rows_in(write_study(tmp_path, [row for method, own in scores.items() for row in arm(method, "rte", own)]))
+    test = paired_test(-0.025, [Variance(0.01, 3)])
+    assert not sign_notes(rows, adjust("baseline", {("palbert", "albert", "rte"): test}, 1))
 
 
 def write_study_of_scores(folder, percents):
