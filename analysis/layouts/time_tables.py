@@ -150,20 +150,20 @@ def _list_pairs(evidence: Evidence, task: str) -> list[tuple[str, str]]:
 def _list_head_notes(evidence: Evidence) -> list[str]:
     """Explain heads that take as long as much of a layer of the encoder."""
     notes = []
-    for made in evidence.measurements[:1]:
-        for (row, task), cell in evidence.cells_by_place.items():
-            layer = made.find_layer_time(cell, SPLIT_BATCH)
-            if layer is None or layer.heads < NOTED_SHARE * layer.encoder:
-                continue
-            reason = ""
-            if cell.config and cell.config.get("lambda_layer_arch") == "linear_cat":
-                exact = " in float32" * (cell.config.get("precision", USUAL_PRECISION) != USUAL_PRECISION)
-                reason = (
-                    f"; its Λ reads the weights of several hidden layers of twice the encoder's width{exact}, which "
-                    "costs time for a single text, although it adds few FLOPs"
-                )
-            share = f"{100 * layer.heads / layer.encoder:.0f} %"
-            notes.append(f"for a single text, the heads of {row} on {task} take {share} of the encoder's time{reason}")
+    for (row, task), cell in evidence.cells_by_place.items():
+        measured = (made.find_layer_time(cell, SPLIT_BATCH) for made in evidence.measurements)
+        layer = next(filter(None, measured), None)
+        if layer is None or layer.heads < NOTED_SHARE * layer.encoder:
+            continue
+        reason = ""
+        if cell.config and cell.config.get("lambda_layer_arch") == "linear_cat":
+            exact = " in float32" * (cell.config.get("precision", USUAL_PRECISION) != USUAL_PRECISION)
+            reason = (
+                f"; its Λ reads the weights of several hidden layers of twice the encoder's width{exact}, which "
+                "costs time for a single text, although it adds few FLOPs"
+            )
+        share = f"{100 * layer.heads / layer.encoder:.0f} %"
+        notes.append(f"for a single text, the heads of {row} on {task} take {share} of the encoder's time{reason}")
     return notes
 
 

@@ -339,6 +339,13 @@ def test_note_explains_heads_that_take_as_long_as_a_layer(tmp_path):
     assert "the heads of palbert on rte take 100 % of the encoder's time; its Λ reads the weights" in note
 
 
+def test_note_explains_heads_in_an_earlier_measurement_too(tmp_path):
+    """The newest measurement is of another study, and of another method."""
+    folders = [study_of(tmp_path / method, method, heads=1.0) for method in ("palbert", "albert")]
+    notes = times_table(evidence_of(*folders)).notes
+    assert [note.partition(" on ")[0].rpartition(" ")[2] for note in notes] == ["palbert", "albert"]
+
+
 def timed_layer(layer: int, *texts: float, rule: str = "threshold") -> TimedModel:
     numbers = {"batch_size": 1, "mean_layers": layer, "texts": texts, "rounds": (float(np.mean(texts)),) * 3}
     return TimedModel(key="k", exit="layer", rule=rule, at=layer, **numbers)
