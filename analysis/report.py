@@ -30,6 +30,7 @@ from analysis.layouts.time_tables import describe_times
 from analysis.pictures.picture import (
     COLOURS,
     DARK,
+    MARKERS,
     Picture,
     choose_styles,
     draw_key,
@@ -74,7 +75,7 @@ SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Compute": "table-compute",
     "Checklist": "table-checklist table-data",
 }
-# Shape of each method's sign in CSS, like `MARKERS` in pictures.
+# Shapes of the methods' signs in CSS, like `MARKERS` in pictures.
 SHAPES = (
     "circle(50%)",
     "inset(4%)",
@@ -124,7 +125,10 @@ def report_files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[
 def report_page(study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture]) -> str:
     """Render the page as HTML."""
     links = {(label, cell.task): f"#table-runs-{label}" for label, cell in evidence.cells if cell.records}
-    signs = {label: f"m{COLOURS.index(style.colour)}" for label, style in choose_styles(evidence.rows).items()}
+    signs = {
+        label: f"m{COLOURS.index(style.colour)} s{MARKERS.index(style.marker)}"
+        for label, style in choose_styles(evidence.rows).items()
+    }
     told = {  # at the top of the page
         *model_notes.weak_model_notes(evidence.weak_models),
         *evidence.limits,
@@ -229,7 +233,7 @@ def _table_html(table: Table, links: Mapping[Place, str], signs: Mapping[str, st
 
     Args:
         links: address of the table of runs, for each entry that links to one.
-        signs: CSS class of each row's sign.
+        signs: CSS classes of each row's sign.
     """
     lines, marked = [], {}
     for line in table.lines:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -300,18 +301,20 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     """Choose a style for every row; return row label -> style.
 
     A method's colour is chosen by a hash of its name, so it is usually the same in every study. If the colour is taken,
-    the next free colour is chosen.
+    the next free colour is chosen. If no colour is free, methods of one colour have different markers and lines.
     """
-    places: dict[str, int] = {}
+    places: dict[str, tuple[int, int]] = {}  # method -> places of its colour and marker
     for method in dict.fromkeys(row.method for row in rows):
         wanted = zlib.crc32(f"{SALT}{method}".encode()) % len(COLOURS)
         free = [(wanted + i) % len(COLOURS) for i in range(len(COLOURS))]
-        places[method] = next((place for place in free if place not in places.values()), wanted)
-    styles, seen = {}, dict.fromkeys(places, 0)
+        taken = [colour for colour, _ in places.values()]
+        colour = next((place for place in free if place not in taken), wanted)
+        places[method] = colour, (colour + taken.count(colour)) % len(MARKERS)
+    styles, seen = {}, Counter[int]()
     for row in rows:
-        place, line = places[row.method], LINES[seen[row.method] % len(LINES)]
-        styles[row.label] = Style(COLOURS[place], MARKERS[place], line)
-        seen[row.method] += 1
+        colour, marker = places[row.method]
+        styles[row.label] = Style(COLOURS[colour], MARKERS[marker], LINES[seen[colour] % len(LINES)])
+        seen[colour] += 1
     return styles
 
 

@@ -407,6 +407,12 @@ def test_methods_are_told_apart():
     assert [style.colour for style in styles] == [choose_styles(rows(name))[name].colour for name in names]
 
 
+def test_methods_without_a_free_colour_have_other_markers_and_lines():
+    styles = choose_styles(rows(*(f"palbert:beta={number}" for number in range(12)))).values()
+    assert len({(style.colour, style.marker) for style in styles}) == 12
+    assert len({(style.colour, style.line) for style in styles}) == 12
+
+
 def test_rows_of_one_method_share_colour():
     styles = choose_styles(rows("palbert (one)", "palbert (two)"))
     one, two = styles.values()

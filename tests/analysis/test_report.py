@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from analysis import report
 from analysis.layouts.answer import Caveat, caveats
 from analysis.layouts.evidence import gather
-from analysis.pictures.picture import COLOURS, choose_styles
+from analysis.pictures.picture import COLOURS, MARKERS, choose_styles
 from analysis.studies.load import load_study
 from trainables import Departure
 
@@ -155,8 +155,8 @@ def test_pictures_take_colours_and_letters_of_the_page(page):
 
 
 def test_method_has_its_sign_in_every_table(page, study):
-    colour = choose_styles(gather([load_study(study)]).rows)["palbert"].colour
-    sign = f'<th scope="row" class="sign m{COLOURS.index(colour)}">'
+    style = choose_styles(gather([load_study(study)]).rows)["palbert"]
+    sign = f'<th scope="row" class="sign m{COLOURS.index(style.colour)} s{MARKERS.index(style.marker)}">'
     for table, label in (("summary", "palbert/rte"), ("dev", "palbert"), ("exits", "palbert/rte")):
         assert f"{sign}{label}</th>" in page.partition(f'id="table-{table}"')[2].partition("</table>")[0], table
 
