@@ -26,7 +26,7 @@ from analysis.layouts.table import Entry, Line, Table
 from analysis.statistics.comparisons import compare
 from analysis.statistics.samples import Place, Sample, resample
 from analysis.studies.stored_predictions import Answers
-from analysis.tables import table_files
+from analysis.tables import check_own, render_files
 from study.storage.addresses import check_folder, make_writable
 from study.terminal.command_line import Command, argument, option
 from study.terminal.processes import require_package
@@ -36,7 +36,7 @@ from trainables.configuration.schema import Typed
 from trainables.configuration.spelling import is_same_name, resolve_name
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS, Task
-from trainables.files.atomic_files import write_text
+from trainables.files.atomic_files import write_files
 
 NAMES = ("method", "task", "seed", "split", "draw", "example")  # columns that identify an answer
 TEXTS = dict.fromkeys(NAMES, "str")
@@ -248,11 +248,13 @@ def run(options: Options) -> int:
     if options.out is not None:
         check_folder("--out", Path(options.out))
     tables = compared_tables([Path(name) for name in options.files], metrics, options.baseline)
+    files = render_files(tables, FORMATS)
+    if options.out is not None:
+        check_own(Path(options.out), files)
     print(format_markdown("\n".join(render(table, "md") for table in tables), sys.stdout), end="")
     if options.out is not None:
         make_writable(options.out)
-        for name, text in (file for table in tables for file in table_files(table, FORMATS).items()):
-            write_text(Path(options.out) / name, text)
+        write_files({Path(options.out) / name: content for name, content in files.items()})
     return 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -124,15 +124,15 @@ def _list_known() -> Iterator[str]:
         yield from (f"{name}.{ending}" for ending in (*FORMATS, "json"))
 
 
-def _check_own(out: Path) -> None:
-    """Check that files with the names of tables in a folder of the user's are tables.
+def check_own(out: Path, names: Iterable[str]) -> None:
+    """Check that files with the `names` of tables in a folder of the user's are tables.
 
     Raises:
         ValueError: they may be something else, which would be overwritten or deleted.
     """
     if (out / WRITTEN_BY).exists():
         return
-    if others := [name for name in (*_list_known(), ANSWER) if (out / name).exists()]:
+    if others := [name for name in names if (out / name).exists()]:
         raise ValueError(
             f"--out {out} has {', '.join(others)}, but no {WRITTEN_BY}, so these files may be no tables; "
             "allowed: a folder without them"
@@ -245,7 +245,7 @@ def _write(options: Options) -> int:
         raise ValueError("--out is needed for the tables of several studies")
     out = Path(options.out) if options.out else folders[0] / "tables"
     if options.out:
-        _check_own(out)
+        check_own(out, (*_list_known(), ANSWER))
     formats = _read_formats(options)
     beside = Path(options.beside) if options.beside else None
     dev, *_ = write_tables(

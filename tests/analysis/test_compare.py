@@ -158,6 +158,19 @@ def without(rows: pd.DataFrame, **where: object) -> pd.DataFrame:
     return rows[~chosen]
 
 
+def test_predictions_named_like_a_table_are_not_overwritten(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = write(made(), Path("scores.csv")).read_bytes()
+    assert compare.main(["scores.csv", "--out", "."]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "analysis.compare: --out . has scores.csv, but no written_by.json, so these files may be no tables; allowed: a "
+        "folder without them\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"] and Path("scores.csv").read_bytes() == rows
+    assert [compare.main(["scores.csv", "--out", "tables"]) for _ in range(2)] == [0, 0]
+
+
 def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
     rows = rows.astype(dict.fromkeys(values, object))
     for name, value in values.items():
