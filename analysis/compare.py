@@ -28,7 +28,7 @@ from analysis.statistics.samples import Place, Sample, resample
 from analysis.studies.stored_predictions import Answers
 from analysis.tables import check_own, render_files
 from study.storage.addresses import check_folder, make_writable
-from study.terminal.command_line import Command, argument, option
+from study.terminal.command_line import Command, add_once, argument, option
 from study.terminal.processes import require_package
 from study.terminal.text import counted, format_markdown
 from trainables.configuration.error_text import take_first_line
@@ -111,7 +111,6 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
     """
     rows = pd.concat([_read(path) for path in paths], ignore_index=True)
     rows["task"] = rows["task"].map({name: _task_name(name) for name in rows["task"].unique()})
-    metrics = {_task_name(name): metric for name, metric in metrics.items()}
     if unknown := [name for name in metrics if name and name not in {*rows["task"]}]:
         raise ValueError(f"--metric {unknown[0]}={metrics[unknown[0]]}: allowed: {', '.join(rows['task'].unique())}")
     answered = {}
@@ -241,10 +240,10 @@ class Options(Typed, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Print the tables; with `--out`, also write them to that folder."""
-    metrics = {}
+    metrics = dict[str, str]()
     for text in options.metric:
         task, _, metric = text.rpartition("=")
-        metrics[task] = METRICS[resolve_name(metric, METRICS, what="metric")]
+        add_once(metrics, _task_name(task), METRICS[resolve_name(metric, METRICS, what="metric")], "--metric")
     if options.out is not None:
         check_folder("--out", Path(options.out))
     tables = compared_tables([Path(name) for name in options.files], metrics, options.baseline)

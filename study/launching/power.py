@@ -10,6 +10,7 @@ from pathlib import Path
 
 from study.facts.study_facts import StudyFacts
 from study.plans.resolved_plan import ResolvedPlan
+from study.terminal.command_line import add_once
 from trainables.configuration.schema import to_plain
 from trainables.configuration.spelling import resolve_name
 from trainables.data.tasks import TASKS
@@ -44,7 +45,7 @@ def predict_power(plan: ResolvedPlan, folder: Path, facts: StudyFacts, *, assume
 
 
 def _read_spreads(texts: Sequence[str], tasks: Sequence[str]) -> dict[str, float]:
-    """Read the values of --assume-spread: `1.5` holds for every task, `rte=1.5` for one."""
+    """Read the values of --assume-spread: `1.5` holds for every task without a value of its own, `rte=1.5` for one."""
     spreads = dict[str, float]()
     for text in texts:
         name, equals, value = text.rpartition("=")
@@ -54,9 +55,9 @@ def _read_spreads(texts: Sequence[str], tasks: Sequence[str]) -> dict[str, float
             points = 0.0
         if not 0 < points <= 100:
             raise ValueError(f"--assume-spread {text}: allowed: POINTS or TASK=POINTS, of more than 0 points")
-        named = [resolve_name(name, tasks, what="task of this study")] if equals else tasks
-        spreads |= dict.fromkeys(named, points) if equals else dict.fromkeys(named, points) | spreads
-    return spreads
+        task = resolve_name(name, tasks, what="task of this study") if equals else ""
+        add_once(spreads, task, points, "--assume-spread")
+    return {task: points for task in tasks if (points := spreads.get(task, spreads.get("")))}
 
 
 def _count_dev_rows(plan: ResolvedPlan, task: str) -> int:

@@ -229,6 +229,8 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
             "or --metric mnli=accuracy",
         ),
         (made(), ["--metric", "sst2=f1"], "--metric sst2=f1: allowed: rte"),
+        (made(), ["--metric", "RTE=f1", "--metric", "rte=mcc"], "--metric rte is given twice; allowed: once"),
+        (made(), ["--metric", "f1", "--metric", "mcc"], "--metric is given twice; allowed: once"),
         (
             made(),
             ["--metric", "acuracy"],

@@ -135,6 +135,11 @@ def test_assumed_spread_is_checked(tmp_path, capsys):
         (["--assume-spread", "1"], "--assume-spread requires --dry-run"),
         (["--dry-run", "--assume-spread", "0"], "--assume-spread 0: allowed: POINTS or TASK=POINTS, of more than 0"),
         (["--dry-run", "--assume-spread", "rte=x"], "--assume-spread rte=x: allowed: POINTS or TASK=POINTS"),
+        (
+            ["--dry-run", "--assume-spread", "1", "--assume-spread", "2"],
+            "--assume-spread is given twice; allowed: once",
+        ),
+        (["--dry-run", *("--assume-spread", "rte=1") * 2], "--assume-spread rte is given twice; allowed: once"),
         (["--dry-run", "--assume-spread", "cola=1"], "no task of this study named 'cola'; available: rte"),
         (["--dry-run", "--toml", "--assume-spread", "1"], "--assume-spread predicts power, which --toml does not"),
     ):
