@@ -45,8 +45,8 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
 _SOURCES = {"probe": "estimated from a probe", "records": "estimated from earlier trials"}
 _SELECTION: Mapping[Selection, str] = {
-    "dev": "configurations and epochs are chosen by their scores on dev, whose rows the tables score as well",
-    "holdout": "configurations and epochs are chosen on a holdout, a tenth of train; dev is only for the tables",
+    "dev": "are chosen by their scores on dev, whose rows the tables score as well",
+    "holdout": "are chosen on a holdout, a tenth of train; dev is only for the tables",
 }
 # Expected epochs are the mean over this many simulated searches, or over fewer searches if each has many trials.
 _STUDIES = 30
@@ -114,7 +114,7 @@ def forecast_plan(
         lines.append(f"sampler {describe_sampler(plan.protocol.sampler, most, stopping)}")
         rule = f"asha:grace={stopping.grace},factor={stopping.factor}" if stopping else "none"
         lines.append(f"early stopping of search trials: {rule}")
-    lines.append(_SELECTION[plan.protocol.selection])
+    lines.append(_describe_selection(plan))
     if plan.protocol.select_by is not UNSET:
         lines.append(describe_select_by(plan.protocol.select_by))
     place, told = choose_storage(storage, folder, facts)
@@ -127,6 +127,15 @@ def forecast_plan(
     lines.append(f"ended so far: {counted(ended, 'trial')}; unfinished: {under_way}; time left for this launch: {left}")
     done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
     return Forecast(costs, measured, done, lines)
+
+
+def _describe_selection(plan: ResolvedPlan) -> str:
+    """Describe what the study chooses by scores, and on which split."""
+    chosen = ["configurations"] * any(arm.searched_fields for arm in plan.arms)
+    chosen += ["epochs"] * any(arm.epochs > 1 and arm.list_values("select") != ["last"] for arm in plan.arms)
+    if not chosen:
+        return "nothing is chosen by scores: each trial keeps its last epoch"
+    return f"{' and '.join(chosen)} {_SELECTION[plan.protocol.selection]}"
 
 
 def probe(resolved: ResolvedPlan, machine: Resources) -> dict[str, MeasuredCost]:

@@ -152,3 +152,9 @@ def test_dry_run_states_the_split_that_selects(tmp_path, capsys):
     assert "configurations and epochs are chosen on a holdout, a tenth of train; dev is only for the tables" in chosen
     on_dev = dry_run(capsys, "--selection", "dev", "--out", str(tmp_path))
     assert "configurations and epochs are chosen by their scores on dev, whose rows the tables score as well" in on_dev
+    last = dry_run(capsys, "--set", "select=last", "--out", str(tmp_path))
+    assert "factor=3 configurations are chosen on a holdout, " in last
+    no_search = dry_run(capsys, "--samples", "0", "--out", str(tmp_path))
+    assert "measures it epochs are chosen on a holdout, " in no_search
+    neither = dry_run(capsys, "--samples", "0", "--epochs", "1", "--out", str(tmp_path))
+    assert "nothing is chosen by scores: each trial keeps its last epoch" in neither
