@@ -193,7 +193,7 @@ def count_comparisons(plan: ResolvedPlan) -> int:
 def describe_power(request: Request) -> list[str]:
     """Describe by task which difference the study will find four times in five, and the seeds for other differences."""
     plan, folder = request.plan, Path(request.folder)
-    number = max(1, count_comparisons(plan))
+    number = count_comparisons(plan)
     own = measure_own(folder, plan.request.tasks) if (folder / PLAN).exists() else {}
     tasks = [plan.own_task(name) or TASKS[name] for name in plan.request.tasks]
     spreads = {
@@ -227,8 +227,8 @@ def _format_table(spreads: Mapping[str, Spread], seeds: int, number: int) -> lis
     heads = ["task", "dev rows", "spread", *(f"{each} seeds" for each in numbers), *(f"for {each}" for each in TARGETS)]
     rows = [heads]
     for title, spread in spreads.items():
-        found = [f"{100 * spread.predict(each, comparisons=number):.1f}" for each in numbers]
-        needed = [spread.find_seeds(target / 100, comparisons=number) for target in TARGETS]
+        found = [f"{100 * spread.predict(each, comparisons=max(1, number)):.1f}" for each in numbers]
+        needed = [spread.find_seeds(target / 100, comparisons=max(1, number)) for target in TARGETS]
         seeds_needed = [f">{MOST_SEEDS}" if each is None else str(each) for each in needed]
         rows.append([title, f"{spread.rows:,}", f"{100 * spread.over_seeds**0.5:.1f}", *found, *seeds_needed])
     first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
@@ -243,7 +243,9 @@ def _format_table(spreads: Mapping[str, Spread], seeds: int, number: int) -> lis
         "power: the points that a test finds four times in five, and the seeds that find 1, 2 and 3 points",
         *table,
         *(f"spread over seeds on {joined(titles)}: {source}" for source, titles in sources.items()),
-        f"the tables make {counted(number, 'comparison')} with the baseline",
+        f"the tables make {counted(number, 'comparison')} with the baseline"
+        if number
+        else "the tables make no comparison with the baseline; these numbers are for one",
     ]
 
 

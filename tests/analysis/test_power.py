@@ -97,6 +97,15 @@ def test_comparisons_are_those_with_the_baseline():
     assert count_comparisons(mini_plan(methods=("palbert",))) == 0
 
 
+def test_single_method_has_the_power_of_one_comparison():
+    plan = mini_plan(methods=("palbert",), tasks=("rte",))
+    *table, last = describe_power(Request(plan=plan, folder="none", rows={"rte": 250}, assumed={"rte": 1.0}))
+    assert last == "the tables make no comparison with the baseline; these numbers are for one"
+    compared = mini_plan(methods=("albert", "palbert"), tasks=("rte",))
+    one = describe_power(Request(plan=compared, folder="none", rows={"rte": 250}, assumed={"rte": 1.0}))
+    assert one == [*table, "the tables make 1 comparison with the baseline"]
+
+
 def test_study_measures_the_spread_of_its_own_scores(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",), seeds=4))
     own = measure_own(folder, ["rte"])["rte"]
