@@ -189,7 +189,7 @@ def select(
     """
     groups = {lines[0].label: lines for lines in _group_lines(table.lines)}
     named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}
-    kept = [resolve_name(row, groups, what="row") for row in rows] or list(groups)
+    kept = list(dict.fromkeys(resolve_name(row, groups, what="row") for row in rows)) or list(groups)
     printed = [named.get(row, row) for row in kept]
     if any(not name.strip() or printed.count(name) > 1 for name in printed):
         called = ", ".join(map(repr, printed))

@@ -21,7 +21,7 @@ def printed(capsys, folder, *arguments):
 
 
 def test_rows_and_columns_follow_request(folder, capsys):
-    text = printed(capsys, folder, "--rows", "palbert,ALBERT", "--tasks", "mrpc,RTE", "--format", "csv")
+    text = printed(capsys, folder, "--rows", "palbert,ALBERT,palbert", "--tasks", "mrpc,RTE", "--format", "csv")
     header, *lines = [line.split(",") for line in text.splitlines()]
     assert header.index("mrpc") < header.index("rte")
     assert [line[0] for line in lines if line[1] == "ours"] == ["palbert", "albert"]
