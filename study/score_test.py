@@ -2,7 +2,8 @@
 
 FOLDER has label files, such as FOLDER/MRPC/test_full.tsv. A label file has the rows of GLUE's test set in GLUE's
 order, and a column `label` (or GLUE's name for this column, such as `Quality`). The texts must be those of the test
-set; only letters and digits are compared. The final runs (confirm trials) of all tasks with a label file are scored.
+set; only letters and digits are compared. The final runs (confirm trials) of all tasks with a label file are scored,
+except those of MNLI, which has two test sets.
 
 The scores are written to the journal. After that, no launch can add trials to the study, so test scores cannot
 influence any choice. The table `scores_on_test` shows the scores.
@@ -76,6 +77,8 @@ def run(options: Options) -> int:
         journal.append(*(_make_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
     for task, scores in answers.items():
         print(*_format_lines(TASKS[task], models[task], scores), sep="\n")
+    for name in [name for name in plan.request.tasks if name not in {*times, *rows}]:
+        print(f"{TASKS[name].title}: not scored, because {_explain_unscored(TASKS[name], Path(options.labels))}")
     print(f"to write the table scores_on_test, run: {python()} -m study.rebuild {shlex.quote(str(folder))}")
     return 0
 
@@ -120,6 +123,12 @@ def _find_label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
         menu = ", ".join(map(str, wanted.values())) or "a study of tasks with one test set"
         raise ValueError(f"--labels {labels} has no labels for the study's tasks; allowed: {menu}")
     return files
+
+
+def _explain_unscored(task: Task, labels: Path) -> str:
+    """Explain why a task without test scores could not be scored."""
+    number = len(task.test_splits)
+    return f"there is no {labels / task.folder / FILE}" if number == 1 else f"the task has {number or 'no'} test sets"
 
 
 def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Record]:

@@ -14,7 +14,7 @@ from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
 from analysis import tables
-from study import drop, launch
+from study import drop, launch, score_test
 from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts
@@ -126,6 +126,21 @@ def test_a_task_is_scored_once(study, tmp_path, capsys):
     write_labels(labels, "stsb")
     assert main([str(study), "--labels", str(labels)]) == 0
     assert [event.task for event in read_facts(study).scored_on_test] == ["mrpc", "stsb"]
+
+
+def test_tasks_without_test_scores_are_named_with_the_reason(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(score_test, "with_current_model_address", lambda record, folder: record)
+    scores = {"score": 0.5, "metrics": {}, "mean_layers": 6.0}
+    monkeypatch.setattr(score_test, "_score_model", lambda record, *rows: ModelOnTest(key=record.key, **scores))
+    records = [row for task in ("mrpc", "stsb", "mnli") for row in arm("pabee", task, [0.7, 0.5])]
+    study = write_study(tmp_path / "study", records, data="mini", seeds=2, samples=1)
+    labels = write_labels(tmp_path / "labels", "mrpc")
+    shutil.copytree(labels / "MRPC", labels / "MNLI")
+    assert main([str(study), "--labels", str(labels)]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "not scored" in line] == [
+        f"STS-B: not scored, because there is no {labels}/STS-B/test_full.tsv",
+        "MNLI: not scored, because the task has 2 test sets",
+    ]
 
 
 def test_an_unfinished_study_is_refused(tmp_path, capsys):
