@@ -32,6 +32,7 @@ from study.plans.settings import (
     Setting,
     format_option,
     is_searched,
+    list_scopes,
     merge_settings,
     override_settings,
     read_searched,
@@ -133,7 +134,8 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
 
 def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Setting]:
     """Return the settings of a plan, except those of methods and tasks that --method or --task leaves out."""
-    left_out = {*plan.methods} - {*changes.get("methods", plan.methods)}
+    kept = {scope for method in changes.get("methods", plan.methods) for scope in list_scopes(method)}
+    left_out = {scope for method in plan.methods for scope in list_scopes(method)} - kept
     left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
 

@@ -71,6 +71,17 @@ def test_plan_file_has_a_table_of_values(tmp_path):
     assert to_plain(plan) == to_plain(planned("--vary", "palbert:beta=0.1,0.3,0.5"))
 
 
+@pytest.mark.parametrize(("method", "is_kept"), [("albert", False), ("palbert:beta=0.3", True)])
+def test_settings_of_a_plan_file_follow_the_values_that_are_kept(method, is_kept, tmp_path):
+    file = tmp_path / "plan.toml"
+    file.write_text(
+        'profile = "mini"\nmethods = ["albert"]\ntasks = ["rte"]\n[vary]\npalbert.beta = [0.1, 0.3]\n'
+        "[set.palbert]\nq = 0.7\n"
+    )
+    plan = plan_from("--plan", str(file), "--method", method)
+    assert ("palbert:q" in plan.settings) == is_kept and [arm.method for arm in resolve(plan).arms] == [method]
+
+
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
