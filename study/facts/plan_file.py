@@ -66,7 +66,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
         """Build the file's content for a launch; `created` is the time of the study's first launch."""
         return cls(
             format=events.FORMAT,
-            name=folder.name,
+            name=folder.resolve().name,  # also of `.`
             created=created,
             command=command,
             versions=code.versions,

@@ -78,7 +78,7 @@ def conclude(scheduler: Scheduler, folder: Path, options: LaunchOptions) -> int:
     missing = [f"{name}: {reason}" for name, reason in progress.missing.items()]
     status = 1 if failed or missing else 0
     if options.json:
-        facts = {"study": folder.name, "folder": str(folder), "complete": not status}
+        facts = {"study": folder.resolve().name, "folder": str(folder), "complete": not status}
         trials = {
             "trials": progress.ended_trials,
             "failed": failed,

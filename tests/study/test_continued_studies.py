@@ -22,7 +22,7 @@ from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import StudyFacts, read_facts
 from study.launching.last_screen import extensions
 from study.launching.options import LaunchOptions, keep_execution
-from study.launching.planned_study import find_launched_arms, list_plan_notes, prepare, resolve_study
+from study.launching.planned_study import find_launched_arms, list_plan_notes, plan_file, prepare, resolve_study
 from study.launching.reading import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -76,6 +76,12 @@ def test_more_samples_seeds_tasks_and_methods_extend_the_plan(study):
 
 def test_nothing_said_is_the_same_plan(study):
     assert prepared("--continue", str(study)) == require_plan(study).plan
+
+
+def test_study_in_the_working_directory_keeps_its_name(study, monkeypatch):
+    monkeypatch.chdir(study)
+    prepared("--continue", ".")
+    assert plan_file(Path(), require_plan(study).plan, PROVENANCE).name == require_plan(study).name == study.name
 
 
 def test_what_would_make_another_study_is_refused_with_both_ways_out(study, capsys):
