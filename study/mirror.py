@@ -339,7 +339,8 @@ def run(options: Options) -> int:
         print(f"study.mirror: another process is copying {folder}; try again after it ends", file=sys.stderr)
         return 1
     except TimeoutError as error:
-        command = f"python -m study.mirror {shlex.quote(str(folder))} --tracking-uri {masked(uri)}"
+        words = [str(folder), "--tracking-uri", masked(uri), *["--register"] * options.register]
+        command = f"{python()} -m study.mirror {shlex.join(words)}"
         print(f"study.mirror: {error}. Nothing is lost; to try again: {command}", file=sys.stderr)
         return 1
     seconds = time.monotonic() - began

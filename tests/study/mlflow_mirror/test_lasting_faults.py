@@ -94,6 +94,17 @@ def test_server_that_stays_silent_is_retried(study, capsys, monkeypatch):
     assert "timed out" in last and "Nothing is lost; to try again: " in last
 
 
+def test_command_after_an_outage_is_quoted_and_registers_as_asked(journal, tmp_path, capsys, monkeypatch):
+    def fail(*arguments: object, **options: object) -> None:
+        raise TimeoutError("the store does not answer")
+
+    monkeypatch.setattr(mirror, "mirror", fail)
+    uri = f"sqlite:///{tmp_path}/a b.db"
+    assert mirror.main([str(journal.folder), "--tracking-uri", uri, "--register"]) == 1
+    command = f" -m study.mirror {journal.folder} --tracking-uri '{uri}' --register"
+    assert capsys.readouterr().err.rstrip().endswith(command)
+
+
 @pytest.mark.parametrize(("code", "body"), [(200, b"<html>maintenance</html>"), (404, b"no backend")])
 def test_server_that_has_taken_runs_is_retried(code, body):
     with server(code, body) as uri:
