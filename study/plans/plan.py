@@ -50,6 +50,9 @@ class First(Typed, frozen=True, kw_only=True):
     values: Configuration
 
 
+Firsts = Mapping[str, tuple[First, ...]]  # by arm
+
+
 def _union(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*earlier, *later]))
 
@@ -60,6 +63,14 @@ def _most(earlier: int | None, later: int | None) -> int | None:
 
 def _kept(earlier: T | UnsetType, later: T | UnsetType) -> T | UnsetType:
     return earlier if later is UNSET else later
+
+
+def _joined_firsts(earlier: Firsts | UnsetType, later: Firsts | UnsetType) -> Firsts | UnsetType:
+    """Join the winners of both plans; an arm with the same values keeps their origin, such as a study's old path."""
+    had, new = earlier or {}, later or {}
+    values = {arm: [first.values for first in firsts] for arm, firsts in had.items()}
+    changed = {arm: firsts for arm, firsts in new.items() if [first.values for first in firsts] != values.get(arm)}
+    return {**had, **changed} or UNSET
 
 
 # The mark of a field is the rule for changing the field when a study is extended. A mark that is a function merges the
@@ -96,7 +107,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     test_across: Free[Literal["backbones"] | None] = None  # property in which two compared methods may differ
     search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials; UNSET: same as other trials
     include: Remembered[str | UnsetType] = UNSET  # --include: absolute path of a folder of methods and tasks
-    first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: winners by arm
+    first: Annotated[Firsts | UnsetType, _joined_firsts] = UNSET  # --first-from: winners by arm
 
     def __post_init__(self) -> None:
         """Move the field `epochs`, which only older files contain, into `settings`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+from helpers import launched_studies
 from helpers.launched_studies import launched_study
 from helpers.simulation import Simulation
 
@@ -108,6 +110,17 @@ def test_arms_with_trials_are_not_begun_again(other, tmp_path):
         continued()
     plan = continued("--method", "albert")
     assert plan.arm("albert/rte").first == (won(other, "albert/rte"),) and not plan.arm("palbert/rte").first
+
+
+def test_study_keeps_its_winners_from_another_path_and_with_a_new_method(other, tmp_path):
+    began = planned("palbert", "rte", "--first-from", os.path.relpath(other))
+    launched_studies.launch(tmp_path / "new", began, killed_after=1)
+    what = ["--profile", "mini", "--task", "rte", "--seeds", "2", "--samples", "3", "--first-from", str(other)]
+    for method in ("palbert", "albert"):
+        options = launch.main.parser().options([*what, "--method", method, "--out", str(tmp_path), "--name", "new"])
+        plan = planned_study.resolve_study(options).resolved
+        assert plan.request.list_firsts("palbert/rte") == began.request.list_firsts("palbert/rte")
+        assert plan.arm(f"{method}/rte").first == (won(other, f"{method}/rte"),)
 
 
 def test_winner_without_a_tuned_field_is_not_claimed_to_be_tried(tmp_path, capsys):
