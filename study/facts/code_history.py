@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
@@ -78,12 +77,13 @@ def describe_code(launch: LaunchBegan) -> str:
 
 def describe_code_by_launch(facts: StudyFacts) -> list[str]:
     """List the code of all launches that trained a trial. Successive launches with the same code share one line."""
-    trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
-    began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
+    trained = [{*trial.trained_in} for trial in facts.trials.values()]
+    began, lines = [facts.launches[number].began for number in sorted(set().union(*trained))], list[str]()
     for _, launches in groupby(began, attrgetter("format", "git_commit", "code_digest", "versions")):
         first, *others = launches
         title = f"launches {first.launch} to {others[-1].launch}" if others else f"launch {first.launch}"
-        trials = counted(sum(trained[launch.launch] for launch in (first, *others)), "trial")
+        numbers = {launch.launch for launch in (first, *others)}
+        trials = counted(sum(bool(each & numbers) for each in trained), "trial")
         versions = ", ".join(f"{name} {version[:_SHOWN_DIGITS]}" for name, version in first.versions.items())
         lines.append(f"{title} ({trials}): {describe_code(first)}, {versions}; format {first.format}")
     return lines

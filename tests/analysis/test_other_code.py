@@ -89,14 +89,17 @@ def test_another_engine_marks_nothing_and_status_names_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, plan = tmp_path / "mine", {"methods": ("albert",), "tasks": ("rte",)}
-    launch_with(monkeypatch, folder, mini_plan(**plan), versions={"study": "aaaa"})
+    with monkeypatch.context() as patch:
+        patch.setattr(launched_studies, "PROVENANCE", replace(launched_studies.PROVENANCE, versions={"study": "aaaa"}))
+        launch(folder, mini_plan(**plan), killed_after=3)  # two trials are under way, and then have an epoch in both
+        launch(folder, mini_plan(**plan))
     launch_with(monkeypatch, folder, mini_plan(**plan, seeds=4), versions={"study": "bbbb"})
     assert note_of(folder) is None
     assert status.main([str(folder)]) == 0
     code = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trained by ")]
     assert code == [
-        "trained by launch 1 (5 trials): commit 0123abc4, sources c0de, study aaaa; format 3",
-        "trained by launch 2 (2 trials): commit 0123abc4, sources c0de, study bbbb; format 3",
+        "trained by launches 1 to 2 (5 trials): commit 0123abc4, sources c0de, study aaaa; format 3",
+        "trained by launch 3 (2 trials): commit 0123abc4, sources c0de, study bbbb; format 3",
     ]
 
 
