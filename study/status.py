@@ -211,8 +211,9 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         print(f"time left: about {clock(status.remaining_seconds)} if trials run one at a time")
     if status.complete:
         print(f"table: {python()} -m analysis.tables {shlex.quote(folder)}")
-    elif not (status.launch or progress.is_finished) and (last := progress.facts.last_launch):
-        print(f"continue: {python()} {last.began.command.removeprefix('python ')}")
+    elif not (status.launch or progress.is_finished) and progress.facts.last_launch:
+        limit = "" if progress.max_gpu_hours is None else f" --max-gpu-hours {progress.max_gpu_hours:g}"
+        print(f"continue: {python()} -m study.launch --continue {shlex.quote(folder)}{limit}")
 
 
 def _describe_launch(facts: StudyFacts, holder: str | None) -> str:

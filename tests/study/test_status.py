@@ -105,6 +105,17 @@ def test_a_finished_study_with_failures_names_tracebacks_and_no_continuation(tmp
     assert "continue: " not in printed and "table: " not in printed
 
 
+def test_continuation_is_of_this_folder_within_the_limit_of_the_last_launch(tmp_path, capsys):
+    folder = study_folder(tmp_path / "study", events=8)
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    began = json.loads(lines[0]) | {"max_gpu_hours": 2.5, "command": "python -m study.launch --name other --then '***'"}
+    write_journal(folder, [json.dumps(began, separators=(",", ":")).encode(), *map(str.encode, lines[1:])])
+    copy = folder.rename(tmp_path / "a copy")
+    assert status.main([str(copy)]) == 1
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("continue: "))
+    assert line.endswith(f" -m study.launch --continue '{copy}' --max-gpu-hours 2.5")
+
+
 def test_a_damaged_line_of_the_journal_comes_with_a_repair(tmp_path, capsys):
     folder = study_folder(tmp_path, events=8)
     lines = (folder / "events.jsonl").read_bytes().splitlines()
