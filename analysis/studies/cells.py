@@ -141,9 +141,30 @@ class Cell:
     @property
     def unfinished(self) -> str:
         """Description of what is missing in the arm's search; empty if the search has ended."""
-        reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
-        searching = " and ".join(reason for reason in reasons if reason.endswith("search trials ended"))
-        return f"{searching}; the number is of the best configuration so far" if searching else ""
+        return f"{self._search_left}; the number is of the best configuration so far" if self._search_left else ""
+
+    @cached_property
+    def _search_left(self) -> str:
+        """Number of search trials of all studies that have ended; empty if these are as many as any study asks for.
+
+        A search that ended early counts for all studies that ask for no more trials.
+        """
+        asked = {True: 0, False: 0}  # most search trials that a study asks for, by whether its search has ended
+        ended = set[str]()  # keys
+        for study in self.studies:
+            if search := study.facts.arms[self.name].search:
+                is_over = not study.missing.get(self.name, "").endswith("search trials ended")
+                asked[is_over] = max(asked[is_over], study.plan.arm(self.name).samples)
+                ended |= {trial.key for trial in search if trial.ended}
+        is_left = asked[False] > max(asked[True], len(ended))
+        return f"{len(ended)} of {asked[False]} search trials ended" if is_left else ""
+
+    @property
+    def _missing(self) -> str:
+        """Description of what the studies lack; a study that had fewer trials than another is left out."""
+        reasons = dict.fromkeys(filter(None, (study.missing.get(self.name, "") for study in self.studies)))
+        late = [reason for reason in reasons if not reason.endswith(("not begun", "search trials ended"))]
+        return " and ".join(late or reasons)
 
     @property
     def is_finished(self) -> bool:
@@ -157,8 +178,7 @@ class Cell:
         failed = f"; failed seeds: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped seeds: {', '.join(dropped)}" if dropped else ""
-        reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies if self.state == "missing")
-        if known := " and ".join(filter(None, reasons)):
+        if self.state == "missing" and (known := self._search_left or self._missing):
             return f"missing: {known}{failed}"
         wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds))
         if self.state == "complete":
