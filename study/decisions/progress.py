@@ -156,12 +156,13 @@ class StudyProgress:
     @property
     def total_trials(self) -> int:
         """The expected number of ended trials after this launch."""
-        to_start = sum(
-            arm.search_trials_to_start + arm.confirm_trials_to_start
-            for arm in self.launched
-            if self.can_start(arm) or self.has_work(arm)  # otherwise the arm that it starts from has failed
-        )
+        to_start = sum(arm.search_trials_to_start + arm.confirm_trials_to_start for arm in self.runnable)
         return self.ended_trials + len(self.under_way) + to_start
+
+    @property
+    def runnable(self) -> list[ArmProgress]:
+        """This launch's arms, except those that start from an arm that has failed."""
+        return [arm for arm in self.launched if self.can_start(arm) or self.has_work(arm)]
 
     @property
     def ended_trials(self) -> int:

@@ -338,7 +338,7 @@ def estimate_space(
         measured: costs by arm; if None, they are measured from the study's trials.
     """
     measured = measure_costs(progress.facts) if measured is None else measured
-    unfinished = [arm for arm in progress.launched if _count_models(arm) or arm.search_trials_to_start]
+    unfinished = [arm for arm in progress.runnable if _count_models(arm) or arm.search_trials_to_start]
     sizes = {arm.name: _find_model_bytes(arm, storage.address, measured.get(arm.name)) for arm in unfinished}
     known = {name: size for name, size in sizes.items() if size is not None}
     folder = local_path(storage.address)
@@ -409,7 +409,7 @@ def _estimate_by_arm(progress: StudyProgress, steps: Mapping[str, Steps]) -> dic
         return None
     return {
         arm.name: _estimate_epochs_left(progress, arm, steps) * _estimate_epoch_seconds(progress, arm, pace)
-        for arm in progress.launched
+        for arm in progress.runnable
     }
 
 

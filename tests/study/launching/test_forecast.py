@@ -24,6 +24,7 @@ from study.launching.forecast import (
     describe_backbones,
     describe_time_limit,
     estimate,
+    estimate_space,
     expected_epochs,
     forecast_plan,
     measure_costs,
@@ -32,6 +33,7 @@ from study.launching.forecast import (
 from study.plans import profiles
 from study.plans.plan import EarlyStopping, format_columns
 from study.plans.resolution import resolve
+from study.storage.study_storage import StudyStorage
 
 STOPPING = EarlyStopping(grace=1, factor=3)
 PAIRS_OF_TASKS = list(pairwise(("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")))
@@ -257,6 +259,22 @@ def test_time_limit_says_what_is_lost():
     )
     assert says(describe_time_limit(4, measured), "takes 4:30, ", "no epoch would ever end: ", "more minutes")
     assert says(describe_time_limit(0.5, {}), "not known yet: ", "--dry-run --probe ")
+
+
+def test_arm_whose_start_has_failed_needs_no_time(tmp_path):
+    plan, journal = mini_plan(methods=("albert", "pondernet")), MadeJournal()
+    journal.begin(plan=plan)
+    for number in range(3):
+        journal.start(f"a{number}", trial=number, arm="albert/rte")
+        journal.finish(f"a{number}", error="loss is nan")
+    journal.whole_trial("p0", [0.5, 0.6], arm="pondernet/rte")
+    progress = StudyProgress(plan, journal.facts, max_gpu_hours=None)
+    others = [arm.name for arm in progress.arms if arm.name != "albert/mrpc"]
+    without = StudyProgress(plan, journal.facts, max_gpu_hours=None, launched=others)
+    assert progress.total_trials == without.total_trials
+    assert remaining_seconds(progress) == remaining_seconds(without)
+    spaces = [estimate_space(each, StudyStorage(str(tmp_path)), slots=1) for each in (progress, without)]
+    assert spaces[0].needed == spaces[1].needed
 
 
 def test_long_backbone_is_named_once_and_widens_no_column():
