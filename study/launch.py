@@ -131,7 +131,8 @@ def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
             end_unsettled(scheduler, storage=storage.address, folder=folder)
             lines = [study.describe(), f"the trials write their output to {folder / WORKERS_LOG}"]
             if options.max_minutes is not None:
-                lines.append(describe_time_limit(options.max_minutes, measure_costs(journal.facts)))
+                costs, left = measure_costs(journal.facts), scheduler.progress.list_arms_left(reopened)
+                lines.append(describe_time_limit(options.max_minutes, costs, arms=left))
             print_lines(lines, sys.stderr)
             if options.address is None:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log

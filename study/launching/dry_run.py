@@ -62,7 +62,8 @@ def dry_run(study: PlannedStudy, options: LaunchOptions) -> int:
     notes = list_plan_notes(study, options, history, launched=launched)
     notes += _note_reopened(progress, reopened)
     if options.max_minutes is not None:
-        notes.append(describe_time_limit(options.max_minutes, forecast.measured))
+        left = progress.list_arms_left(reopened)
+        notes.append(describe_time_limit(options.max_minutes, forecast.measured, arms=left))
     if options.then is not None:
         notes.append(f"when the launch has ended, it runs {options.then}")
     if len(resolved.request.methods) > 1 and resolved.request.baseline:

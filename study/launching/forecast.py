@@ -374,17 +374,23 @@ def _find_model_bytes(arm: ArmProgress, storage: str, measured: MeasuredCost | N
         return None
 
 
-def describe_time_limit(minutes: float, measured: Mapping[str, MeasuredCost]) -> str:
-    """Describe the effect of --max-minutes. An epoch that is running at the limit is lost and repeated later."""
+def describe_time_limit(minutes: float, measured: Mapping[str, MeasuredCost], *, arms: Collection[str]) -> str:
+    """Describe the effect of --max-minutes. An epoch that is running at the limit is lost and repeated later.
+
+    Args:
+        measured: costs of the study's arms.
+        arms: the arms that this launch runs.
+    """
     limit = (
         f"--max-minutes {minutes:g}: an epoch that is unfinished at this limit is lost, and the next launch repeats it"
     )
-    if not measured:
-        return f"{limit}; the time of an epoch is not known yet: --dry-run --probe measures it"
-    name, slowest = max(measured.items(), key=lambda item: item[1].epoch_seconds)
+    costs = {name: cost for name, cost in measured.items() if name in arms}
+    if not costs:
+        return f"{limit}{'; the time of an epoch is not known yet: --dry-run --probe measures it' * bool(arms)}"
+    name, slowest = max(costs.items(), key=lambda item: item[1].epoch_seconds)
     how_long = f"an epoch of {name} takes {clock(slowest.epoch_seconds)}, {_SOURCES[slowest.source]}"
     if slowest.epoch_seconds >= 60 * minutes:
-        return f"{limit}; {how_long}, so no epoch would ever end: allow more minutes"
+        return f"{limit}; {how_long}, so none of its epochs would ever end: allow more minutes"
     return f"{limit}; {how_long}"
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from study import launch
 from study.decisions import asha
 from study.decisions.progress import StudyProgress, compute_progress
-from study.facts.events import ConfirmClosed, EpochReported
+from study.facts.events import ConfirmClosed, EpochReported, TrialEnded
 from study.facts.study_facts import read_facts
 from study.launching.forecast import (
     MeasuredCost,
@@ -253,12 +253,30 @@ def error_after(simulation, part):
 
 def test_time_limit_says_what_is_lost():
     measured = {name: MeasuredCost(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
-    said = describe_time_limit(10, measured)
+    said = describe_time_limit(10, measured, arms=measured)
     assert says(said, "--max-minutes 10: ", "b/rte takes 4:30, estimated from earlier trials") and said.endswith(
         "trials"
     )
-    assert says(describe_time_limit(4, measured), "takes 4:30, ", "no epoch would ever end: ", "more minutes")
-    assert says(describe_time_limit(0.5, {}), "not known yet: ", "--dry-run --probe ")
+    said = describe_time_limit(4, measured, arms=measured)
+    assert says(said, "b/rte takes 4:30, ", "none of its epochs would ever end: ", "more minutes")
+    assert says(describe_time_limit(0.5, {}, arms=measured), "not known yet: ", "--dry-run --probe ")
+
+
+def test_time_limit_names_only_arms_of_the_launch_with_trials_left(simulation):
+    events = simulation.journal.events
+    cut = next(n for n, event in enumerate(events) if isinstance(event, TrialEnded))
+    progress = progress_after(simulation, events[:cut])
+    assert progress.list_arms_left() == {arm.name for arm in progress.arms}
+    of_launch = StudyProgress(progress.plan, progress.facts, max_gpu_hours=None, launched=[progress.arms[1].name])
+    assert of_launch.list_arms_left() == {progress.arms[1].name}
+    ended = progress_after(simulation, events)
+    assert ended.list_arms_left() == set()
+    assert ended.list_arms_left([next(iter(ended.facts.trials))]) == {
+        next(iter(ended.facts.trials.values())).started.arm
+    }
+    measured = {"a/rte": MeasuredCost(20, None, "records"), "b/mnli": MeasuredCost(600, None, "records")}
+    assert describe_time_limit(4, measured, arms={"a/rte"}).endswith("a/rte takes 0:20, estimated from earlier trials")
+    assert describe_time_limit(4, measured, arms=[]).endswith("the next launch repeats it")
 
 
 def test_arm_whose_start_has_failed_needs_no_time(tmp_path):
