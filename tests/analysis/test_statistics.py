@@ -104,6 +104,14 @@ def test_welch_without_example_noise_is_welchs_test_of_the_seeds():
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
 
 
+def test_noise_of_seeds_is_no_variance_over_examples():
+    rng = np.random.default_rng(14)
+    shared, noise = rng.normal(size=(4_000, 1)), rng.normal(size=(2, 4_000, 5))
+    assert statistics.variance_over_examples(shared + noise[0], noise[1]) == pytest.approx(1.0, abs=0.1)
+    of_examples, _ = statistics.mean_variances(shared + noise[0], [0.5] * 5)
+    assert of_examples.value == pytest.approx(1.0, abs=0.1)
+
+
 @pytest.mark.parametrize("agreement", [0.0, 0.9])
 def test_mean_interval_covers_over_seeds_and_examples(agreement):
     """Models that err alike spread over examples, models that err apart over seeds: the interval has both parts."""

@@ -93,6 +93,16 @@ def test_trials_from_another_start_are_none_of_the_cell():
     assert [trial.key for trial in arm.confirm_trials] == ["ours"]
 
 
+def test_first_of_equal_search_trials_and_lowest_of_equal_seeds_are_chosen():
+    journal = MadeJournal()
+    journal.begin()
+    for phase, scores in {"search": [0.6], "confirm": [0.7]}.items():
+        for trial in (1, 0, 2):  # in the order in which they end
+            journal.whole_trial(f"{phase} {trial}", scores, arm="albert/mnli", phase=phase, trial=trial)
+    arm = scheduler_of(resolved(), journal).progress.arm("albert/mnli")
+    assert (arm.winner.search.key, arm.best_confirmed.key) == ("search 0", "confirm 0")
+
+
 def test_an_arm_whose_start_failed_is_not_waited_for():
     scheduler = scheduler_of(resolved(samples=1), MadeJournal())
     scheduler.begin_launch(command="", host="", pid=0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+import torch
 from helpers.trials import spec_of
 from msgspec.structs import replace
 
+from trainables.models.exit_rules import ExitResult, LayerOutputs
 from trainables.models.fronts import pareto_places
-from trainables.runs.evaluation import full_depth_outputs, layer_score, swept
+from trainables.runs.evaluation import Evaluation, best_evaluation, full_depth_outputs, layer_score, swept
 from trainables.runs.training import TrainingRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_rows")]
@@ -31,6 +35,16 @@ def scores_of_last_epoch(run: TrainingRun) -> tuple[dict[int, tuple[float, float
     outputs = full_depth_outputs(run._model, examples, 64)
     settings = {own.rule.patience: (own.mean_layers, own.score) for own in swept(run._model, task, examples, outputs)}
     return settings, [layer_score(outputs, layer, task, examples) for layer in range(1, 6)]
+
+
+def evaluation_of(score: float, layers: int) -> Evaluation:
+    draw = ExitResult(torch.zeros(2, 2), torch.tensor([layers, layers]))
+    return Evaluation(LayerOutputs(torch.zeros(4, 2, 2)), (draw,), {}, score, selection_score=score)
+
+
+def test_of_equal_scores_the_one_with_fewer_layers_is_taken():
+    broken, slow, fast = evaluation_of(math.nan, 1), evaluation_of(0.7, 4), evaluation_of(0.7, 3)
+    assert best_evaluation([broken, slow, fast]) is best_evaluation([fast, slow, broken]) is fast
 
 
 def test_best_setting_within_the_layers_is_taken(cache):
