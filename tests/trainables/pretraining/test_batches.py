@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.corpora import pretraining_config, random_documents, write_corpus
@@ -87,6 +89,18 @@ def test_one_segment_is_laid_out_as_the_tokenizer_does_it(made) -> None:
         whole = tokenizer(text, padding="max_length", max_length=given_back["input_ids"].shape[1])
         for name in ("input_ids", "attention_mask", "token_type_ids"):
             assert given_back[name][row].tolist() == whole[name]
+
+
+def test_a_segment_that_is_cut_within_a_word_begins_one(made) -> None:
+    make, tokenizer = made
+    _, tokenised, train = make()
+    within = replace(tokenised, begins_word=np.zeros(len(tokenised.tokens), bool))
+    batches = PretrainingBatches(within, train, tokenizer, pretraining_config(), order="kept")
+    arrays, text, begins_word = batches._lay_out(np.arange(8), np.zeros(8, bool))
+    rows, places = np.nonzero(text & begins_word)
+    assert rows.tolist() == [row for row in range(8) for _ in range(2)]
+    before = arrays["input_ids"][rows, places - 1].tolist()
+    assert before == [tokenizer.cls_token_id, tokenizer.sep_token_id] * 8
 
 
 def test_label_1_is_swapped_and_half_are(made) -> None:
