@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from helpers.own_methods import write_methods
 from helpers.trained_studies import trained_study
+
+from trainables.files import method_files
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +24,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             trained_study(home / "study", "albert", "rte", config={"epochs": 1})
             (home / "whole").touch()
     return home / "study"
+
+
+@pytest.fixture
+def methods(tmp_path: Path) -> Iterator[Path]:
+    """A folder of users' methods, which no later test includes."""
+    yield write_methods(tmp_path / "methods")
+    method_files.include(None)

@@ -20,7 +20,6 @@ from helpers.faulty_methods import (
     write_reading,
     write_remembering,
 )
-from helpers.own_methods import write_methods
 
 from study import check_method
 from study.contract import training_rules
@@ -44,12 +43,6 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_method, "new_process", run_here)
     monkeypatch.setattr(training_rules, "RULES", [])
     monkeypatch.setattr(training_rules.ShortTrials, "start", lambda trials: None)
-
-
-@pytest.fixture
-def methods(tmp_path: Path) -> Iterator[Path]:
-    yield write_methods(tmp_path / "methods")
-    method_files.include(None)
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from helpers.launched_studies import PROVENANCE, launched_study, mini_plan
 from helpers.launched_studies import launch as run_launch
 from helpers.messages import says
 from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.plan_files import options_from
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from study.facts.journal import Journal
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import StudyFacts, read_facts
 from study.launching.last_screen import extensions
-from study.launching.options import LaunchOptions, keep_execution
+from study.launching.options import keep_execution
 from study.launching.planned_study import find_launched_arms, list_plan_notes, plan_file, prepare, resolve_study
 from study.launching.reading import plan_from
 from study.plans.resolution import resolve
@@ -31,16 +32,12 @@ from study.terminal.text import counted, python
 ADVICE = "Choose another --name instead of --continue"
 
 
-def options_of(*arguments: str) -> LaunchOptions:
-    return launch.main.parser().options(arguments)
-
-
 def prepared(*arguments: str) -> ResolvedPlan:
-    return resolve_study(options_of(*arguments)).resolved
+    return resolve_study(options_from(*arguments)).resolved
 
 
 def launched(*arguments: str) -> set[str]:
-    options = options_of(*arguments)
+    options = options_from(*arguments)
     made = resolve_study(options)
     return {*find_launched_arms(made, options)}
 
@@ -148,7 +145,7 @@ def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
 
 def test_partial_launch_names_untouched_arms(study):
     def note(*arguments: str) -> list[str]:
-        options = options_of(*arguments)
+        options = options_from(*arguments)
         made = resolve_study(options)
         return list_plan_notes(made, options, read_facts(study), launched=find_launched_arms(made, options))
 
@@ -163,7 +160,7 @@ def test_partial_launch_names_untouched_arms(study):
 
 @pytest.mark.parametrize(("grace", "is_noted"), [(50, True), (1, False)])
 def test_early_stopping_without_effect_is_noted(tmp_path, grace, is_noted):
-    options = options_of("--task", "rte", "--early-stopping", f"asha:grace={grace}", "--out", str(tmp_path))
+    options = options_from("--task", "rte", "--early-stopping", f"asha:grace={grace}", "--out", str(tmp_path))
     made = resolve_study(options)
     notes = list_plan_notes(made, options, StudyFacts(), launched=find_launched_arms(made, options))
     assert any(note.startswith(f"--early-stopping asha:grace={grace} stops no ") for note in notes) is is_noted
@@ -172,7 +169,7 @@ def test_early_stopping_without_effect_is_noted(tmp_path, grace, is_noted):
 @pytest.mark.parametrize(("grace", "epochs", "advice"), [(1, 1, ""), (2, 2, "; to stop some, use a smaller grace")])
 def test_smaller_grace_is_advised_where_one_exists(tmp_path, grace, epochs, advice):
     stopping = ["--early-stopping", f"asha:grace={grace}", "--epochs", str(epochs)]
-    options = options_of("--task", "rte", *stopping, "--out", str(tmp_path))
+    options = options_from("--task", "rte", *stopping, "--out", str(tmp_path))
     made = resolve_study(options)
     notes = list_plan_notes(made, options, StudyFacts(), launched=find_launched_arms(made, options))
     assert sum(note.endswith(f"at most {counted(epochs, 'epoch')}{advice}") for note in notes) == 1
@@ -204,9 +201,9 @@ def test_a_launch_runs_the_arms_that_it_names_and_no_others(study):
 
 def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
     asked = ["--method", "palbert", "--task", "rte,mnli", "--start-from", "rte=mnli", "--out", str(tmp_path)]
-    options = options_of(*asked)
+    options = options_from(*asked)
     made = resolve_study(options)
-    again = options_of("--task", "rte", "--start-from", "rte=mnli", "--out", str(tmp_path))
+    again = options_from("--task", "rte", "--start-from", "rte=mnli", "--out", str(tmp_path))
     assert find_launched_arms(made._replace(from_options=plan_from(again)[0]), again) == {
         "palbert/rte",
         "palbert/mnli",
@@ -214,15 +211,15 @@ def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
 
 
 def test_shared_limit_is_refused_for_some_arms(study):
-    options = options_of("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
+    options = options_from("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
     made = resolve_study(options)
     with pytest.raises(ValueError, match=r"--max-gpu-hours .*all arms .*--method or --task"):
         find_launched_arms(made, options)
 
 
 def test_unlaunched_arms_wait_unchanged():
-    plan, _ = plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte,cola"))
-    resolved, *_ = prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
+    plan, _ = plan_from(options_from("--profile", "mini", "--method", "palbert,pabee", "--task", "rte,cola"))
+    resolved, *_ = prepare(plan, options_from("--name", "s", "--out", "/nowhere"))
     whole = Simulation(resolved).launch()
     simulation = Simulation(resolved)
     first = simulation.launch(launched={"pabee/rte"})
@@ -238,8 +235,8 @@ def test_unlaunched_arms_wait_unchanged():
 
 
 def test_trials_under_way_of_other_arms_are_left_under_way():
-    plan, _ = plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte"))
-    resolved, *_ = prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
+    plan, _ = plan_from(options_from("--profile", "mini", "--method", "palbert,pabee", "--task", "rte"))
+    resolved, *_ = prepare(plan, options_from("--name", "s", "--out", "/nowhere"))
     simulation = Simulation(resolved)
     assert simulation.launch(kill_at=12) is None
     under_way = {trial.started.arm for trial in simulation.journal.facts.under_way.values()}
@@ -260,14 +257,14 @@ def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
 def test_a_study_of_repeated_searches_is_extended_by_more_of_them():
     common = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte"]
     for given, more in ((4, "--compare methods:8"), (5, "--compare methods:9"), (9, "--samples 8")):
-        plan, _ = plan_from(options_of(*common, "--compare", f"methods:{given}"))
+        plan, _ = plan_from(options_from(*common, "--compare", f"methods:{given}"))
         assert extensions(resolve(plan))["more search"] == more
 
 
 def test_a_study_is_not_extended_by_what_adds_no_trial():
     albert = ["--profile", "mini", "--method", "albert", "--task", "rte"]
     for search in (["--set", "learning_rate=1e-3"], ["--sampler", "grid", "--samples", "9"]):
-        plan, _ = plan_from(options_of(*albert, *search))
+        plan, _ = plan_from(options_from(*albert, *search))
         resolved = resolve(plan)
         assert extensions(resolved) == {"more seeds": "--seeds 10"}
         assert resolve(replace(plan, samples=2 * plan.samples)).arms[0].samples == resolved.arms[0].samples
@@ -275,7 +272,7 @@ def test_a_study_is_not_extended_by_what_adds_no_trial():
 
 def test_methods_without_albert_are_compared_with_the_first_of_them():
     def baseline(methods: str, *more: str) -> str | None:
-        asked, _ = plan_from(options_of("--profile", "mini", "--task", "rte", "--method", methods, *more))
+        asked, _ = plan_from(options_from("--profile", "mini", "--task", "rte", "--method", methods, *more))
         return resolve(asked).request.baseline
 
     assert baseline("palbert,pabee") == "palbert"
@@ -291,7 +288,7 @@ def test_a_continued_study_is_named_once(study, capsys):
 
 def kept(*arguments: str, last: Execution, monkeypatch: pytest.MonkeyPatch) -> Execution:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    return keep_execution(options_of("--continue", "runs/s", *arguments), last).execution
+    return keep_execution(options_from("--continue", "runs/s", *arguments), last).execution
 
 
 def test_continue_keeps_driver_address_store_and_resources(monkeypatch):
@@ -309,16 +306,16 @@ def test_local_means_this_machine_instead_of_the_last_cluster(monkeypatch):
     there = Execution(driver="ray", address="10.0.0.1:6379")
     assert kept("--address", "local", last=there, monkeypatch=monkeypatch).address == "local"
     monkeypatch.setenv("RAY_ADDRESS", "local")
-    assert keep_execution(options_of("--continue", "runs/s"), there).address is None
+    assert keep_execution(options_from("--continue", "runs/s"), there).address is None
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
-    assert keep_execution(options_of("--continue", "runs/s"), there).address == "10.0.0.2:6379"
+    assert keep_execution(options_from("--continue", "runs/s"), there).address == "10.0.0.2:6379"
 
 
 def test_relative_store_is_kept_as_an_absolute_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert options_of("--tracking-uri", "sqlite:///a.db").execution.tracking_uri == f"sqlite:///{tmp_path}/a.db"
+    assert options_from("--tracking-uri", "sqlite:///a.db").execution.tracking_uri == f"sqlite:///{tmp_path}/a.db"
     for uri in ("none", "http://host:5000", "sqlite:////data/a.db"):
-        assert options_of("--tracking-uri", uri).execution.tracking_uri == uri
+        assert options_from("--tracking-uri", uri).execution.tracking_uri == uri
 
 
 @pytest.mark.long

@@ -38,12 +38,6 @@ from trainables.runs.trained_model import load_trained
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def methods(tmp_path: Path) -> Iterator[Path]:
-    yield write_methods(tmp_path / "methods")
-    method_files.include(None)
-
-
 def dry_run(methods: Path | None, *options: str, out: Path) -> int:
     own = ["--include", str(methods)] if methods else []
     return launch.main([*own, "--method", "entropy", "--task", "rte", "--dry-run", "--out", str(out), *options])

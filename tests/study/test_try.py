@@ -8,7 +8,6 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 from helpers.corpora import pretrained_folder, renamed, without_pooler
 from helpers.edited_files import replace_in
 from helpers.journals import MadeJournal
-from helpers.own_methods import write_methods
 from helpers.simulation import scheduler_of
 from msgspec.structs import replace
 
@@ -29,17 +27,10 @@ from study.plans.resolution import resolve
 from trainables.configuration.ranges import Interval, choose_middle, is_allowed
 from trainables.configuration.schema import Typed
 from trainables.data.repeated_texts import RepeatedTexts
-from trainables.files import method_files
 from trainables.runs.trained_model import load_trained
 
 trying = importlib.import_module("study.try")  # `try` is a word of Python
 ARGUMENTS = ("albert", "--task", "rte", "--profile", "mini", "--set", "epochs=2", "--limit", "64")
-
-
-@pytest.fixture
-def methods(tmp_path: Path) -> Iterator[Path]:
-    yield write_methods(tmp_path / "methods")
-    method_files.include(None)
 
 
 def options(**given: object) -> Typed:
