@@ -23,11 +23,6 @@ from trainables.runs.trial_files import read_state
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> str:
-    return write_corpus(tmp_path_factory.mktemp("text"), random_documents())
-
-
 def run_all(spec: PretrainingSpec, cache) -> PretrainingRun:
     run = PretrainingRun(spec, cache=cache)
     while not run.finished:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from helpers.corpora import pretraining_spec, random_documents, write_corpus
+from helpers.corpora import pretraining_spec
 from helpers.trials import spec_of
 
 from trainables.models import devices
@@ -34,11 +34,6 @@ def settings_now() -> list[str]:
     """Of float32 matrix products, convolutions and recurrent layers."""
     backends = torch.backends
     return [part.fp32_precision for part in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> str:
-    return write_corpus(tmp_path_factory.mktemp("text"), random_documents())
 
 
 @pytest.fixture
