@@ -38,6 +38,13 @@ def test_distant_configurations_dominate_seed_noise():
     assert found.value == pytest.approx(np.var(SEEDS, ddof=1) + spread * variance_of_ranked(12, 12), rel=0.02)
 
 
+def test_luck_of_five_trials_is_that_of_the_formula():
+    found = search_variance([0.70, 0.74, 0.71, 0.78, 0.76], SEEDS)  # 0, 0.02 and 0.04 above the median
+    spread, of_seeds = (0.02**2 + 0.04**2) / 2, 0.00037
+    share = 1 - of_seeds / spread
+    assert found == pytest.approx((share * of_seeds + share**2 * spread * variance_of_ranked(5, 5), 1.5))
+
+
 def test_a_few_failures_do_not_widen_the_spread():
     good = np.linspace(0.6, 0.75, 12)
     failed = search_variance([*good[:4] - 0.5, *good[4:]], SEEDS)

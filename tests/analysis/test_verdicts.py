@@ -38,6 +38,11 @@ def test_spread_over_searches_widens_the_interval(deviation, word):
     assert (found.high - found.low > alone.high - alone.low) == (deviation > 0)
 
 
+def test_variance_over_searches_counts_for_both_numbers():
+    found = verdict([0.7] * 5, 0.7, "mean of 5", None, search=Variance(0.0004, 1e6))
+    assert found.high == pytest.approx(1.96 * 0.0008**0.5, rel=1e-3)
+
+
 def test_interval_of_means_with_a_printed_deviation_is_welchs():
     found = verdict(WIDE, 0.76, "mean of 5", 0.02)
     expected = stats.ttest_ind_from_stats(np.mean(WIDE), np.std(WIDE, ddof=1), 5, 0.76, 0.02, 5, equal_var=False)
