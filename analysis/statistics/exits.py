@@ -142,7 +142,7 @@ def _find_mildest(exits: Exits) -> MildestExit | None:
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
     """Collect the results of `rule` at each setting that was evaluated for every seed."""
-    (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
+    (field,) = {field for own in stored for field in own.sweep_field[own.sweep_rule == rule].tolist()}
     points: list[dict[float, tuple[float, float]]] = []  # per seed: setting -> (mean layers, score)
     for own, record in zip(stored, records, strict=True):
         columns = (own.sweep_setting, own.sweep_mean_layers, own.sweep_score)

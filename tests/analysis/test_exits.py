@@ -123,6 +123,17 @@ def test_predictions_of_some_seeds_alone_make_no_sweep(tmp_path):
     assert len(exits.scores) == 3
 
 
+def test_sweep_keeps_settings_that_every_seed_has(tmp_path):
+    """The first seed was not swept: an own method may get its settings before further seeds."""
+    cell = swept_cell(tmp_path)
+    path = predictions_file(cell.studies[0].folder, cell.records[0].key)
+    with np.load(path) as file:
+        arrays = {name: array[:0] if name.startswith("sweep_") else array for name, array in file.items()}
+    np.savez(path, **arrays)
+    (sweep,) = read_exits(cell).sweeps
+    assert (sweep.field, sweep.settings.tolist()) == ("q", [0.3])
+
+
 def test_cell_without_records_has_no_exits(tmp_path):
     study = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
     assert read_exits(read_cell(load_study(study), "palbert", "rte")) is None
