@@ -17,7 +17,7 @@ from analysis.layouts.evidence import Evidence, add_provenance, make_table
 from analysis.layouts.protocol_notes import collect_provenance, list_repeated_texts
 from analysis.layouts.search_notes import first_from_notes, format_unequal_counts, seed_notes
 from analysis.layouts.table import Entry, Line, Table, text_table
-from analysis.statistics.costs import SECONDS, median_over_seeds, row_ledger, sum_compute
+from analysis.statistics.costs import format_time, median_over_seeds, row_ledger, sum_compute
 from analysis.studies.cells import Cell, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
@@ -185,7 +185,7 @@ def _describe_mean_times(evidence: Evidence) -> str:
     seconds: dict[str, list[float]] = {}
     for label, cell in evidence.cells:
         seconds.setdefault(label, []).extend(record.wall_seconds for record in cell.records)
-    means = [f"{label} {fmean(times) / SECONDS['min']:.3g} min" for label, times in seconds.items() if times]
+    means = [f"{label} {format_time(fmean(times), 'min')}" for label, times in seconds.items() if times]
     return f"mean wall-clock time of a confirm trial: {', '.join(means)}"
 
 

@@ -22,6 +22,7 @@ from analysis.layouts.table import (
     Line,
     NumberFormat,
     Table,
+    format_digits,
 )
 from analysis.statistics import costs
 from analysis.statistics.budgets import MOST_LOST, Saving
@@ -232,7 +233,7 @@ def _describe_gain(gain: Gain, num_layers: int) -> Entry:
 def _format_flops(flops: float | None) -> Entry:
     if flops is None:
         return Entry()
-    return replace(Entry.from_text(f"{flops:.0f}" if flops >= 100 else f"{flops:.3g}"), values={"": flops})
+    return replace(Entry.from_text(format_digits(flops)), values={"": flops})
 
 
 def format_gain(gain: Gain) -> Entry:

@@ -104,6 +104,11 @@ POINTS_RANGE = NumberFormat("{} ({} to {})", ("", *INTERVAL), scale=100)  # 72.5
 ESTIMATE = NumberFormat("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1.5 (-0.2 to +3.1)
 
 
+def format_digits(number: float) -> str:
+    """Format a number with three significant digits, and from 100 on as a whole number."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
 @dataclass(frozen=True)
 class Line:
     """One line of a table. A column without a planned number has no entry."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from analysis.layouts.evidence import USUAL_PRECISION, Evidence, make_table
-from analysis.layouts.table import INTERVAL, Block, Entry, Line, NumberFormat, Table
+from analysis.layouts.table import INTERVAL, Block, Entry, Line, NumberFormat, Table, format_digits
 from analysis.statistics.comparisons import POWER
 from analysis.statistics.samples import Place
 from analysis.statistics.times import SLOW_TEXTS, Measurement, Ratio
@@ -123,9 +123,9 @@ def _format_times(evidence: Evidence, made: Measurement, place: Place, size: int
 
 
 def _milliseconds(*values: float) -> Entry:
-    """Format times with three significant digits, the first with its interval if there are three."""
+    """Format times, the first with its interval if there are three."""
     suffixes = ("", *INTERVAL)[: len(values)]
-    texts = [f"{value:.3g}" for value in values]
+    texts = [*map(format_digits, values)]
     pattern = "{} ({} to {})" if len(values) > 1 else "{}"
     return Entry(
         pattern.format(*texts), dict(zip(suffixes, texts, strict=True)), dict(zip(suffixes, values, strict=True))
@@ -270,4 +270,5 @@ def _warn_of_slow_texts(made: Measurement, cell: Cell, other: Cell, size: int) -
     own, theirs = made.read(cell, size), made.read(other, size)
     if own is None or theirs is None or own.mean >= theirs.mean or own.slow <= theirs.slow:
         return ""
-    return f", although its {SLOW_TEXTS}th percentile is {own.slow:.3g} against {theirs.slow:.3g} ms"
+    slow = f"{format_digits(own.slow)} against {format_digits(theirs.slow)} ms"
+    return f", although its {SLOW_TEXTS}th percentile is {slow}"

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.layouts.evidence import Evidence
+from analysis.layouts.table import format_digits
 from analysis.pictures.picture import STYLE, Picture, Style, Tip, add_legend, choose_styles, lay_out, make_task_panels
 from analysis.statistics.exit_settings import apply_setting
 from analysis.statistics.samples import Place
@@ -86,7 +87,7 @@ def time_picture(evidence: Evidence) -> Picture | None:
         axes.hlines(score, interval.low, interval.high, style.colour, lw=1.1)
         axes.vlines(times.mean, low, high, style.colour, lw=1.1)
         axes.plot(times.mean, score, ms=6, zorder=4, **style.mark)
-        trends[task].append(f"{label} scores {score:.1f} in {times.mean:.3g} ms")
+        trends[task].append(f"{label} scores {score:.1f} in {format_digits(times.mean)} ms")
         tips.append(Tip(axes, times.mean, score, trends[task][-1]))
     for axes in panels.values():
         axes.set_xlim(left=0)
@@ -132,7 +133,7 @@ def _draw_curves(
     axes.plot(curve.milliseconds, means, lw=1.3, **style.stroke)
     axes.plot(cuts.milliseconds, np.mean(cuts.scores, axis=1), color=style.colour, lw=0.5)
     tips = [
-        Tip(axes, time, score, f"{place[0]}, {name}: {score:.1f} in {time:.3g} ms")
+        Tip(axes, time, score, f"{place[0]}, {name}: {score:.1f} in {format_digits(time)} ms")
         for name, time, score in zip(curve.names, curve.milliseconds, means, strict=True)
     ]
     rules = [rule for rule in stored[0].sweep_rules if rule is not None]

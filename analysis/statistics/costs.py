@@ -199,7 +199,7 @@ def format_time(seconds: float, unit: TimeUnit) -> str:
     number = seconds / SECONDS[unit]
     if 0 < number < LEAST_TIME:
         return f"<{LEAST_TIME} {unit}"
-    return f"{number:,.0f} {unit}" if number >= 1000 else f"{number:.3g} {unit}"
+    return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
 
 
 def flops(cell: Cell) -> float | None:

@@ -85,6 +85,7 @@ def test_wall_time_is_told_to_include_other_load(tmp_path):
     [
         ((0.305, 40.7), ["0.305 s of GPU", "40.7 s of GPU"]),
         ((0.01, 62.0), ["<0.001 min of GPU", "1.03 min of GPU"]),
+        ((999.7 * 3600,), ["1,000 h of GPU"]),
         ((30.0, 5400.0), ["0.00833 h of GPU", "1.5 h of GPU"]),
         ((3.6e6, 4.5e6), ["1,000 h of GPU", "1,250 h of GPU"]),
     ],

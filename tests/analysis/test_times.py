@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import numpy as np
@@ -118,6 +119,13 @@ def test_table_has_milliseconds_ratios_and_parts_of_a_layer(tmp_path):
     assert low <= 1 <= high
     assert float(rows["pabee/rte, 1"]["heads_ms"]) == pytest.approx(0.1 * 10 / 12, abs=0.001)
     assert "A Processor, 1 thread (host node-1, " in rows["albert/rte, 1"]["block"]
+
+
+def test_times_of_large_models_have_no_exponent(tmp_path):
+    folder = write_study(tmp_path / "s", arm("albert", "rte", [0.7] * 5))
+    (line,) = times_table(evidence_of(timed_study(folder, lambda record, size: 1234.0, sizes=(1,)))).lines
+    assert re.fullmatch(r"12\d\d \(1[12]\d\d to 1[23]\d\d\)", line.entries["mean_ms"].text)
+    assert line.entries["slow_ms"].text.isdecimal()
 
 
 def test_seeds_that_were_not_timed_are_named(tmp_path):
