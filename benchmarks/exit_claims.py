@@ -18,6 +18,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from analysis.layouts.certainty_tables import format_p_value
 from analysis.layouts.comparison_notes import format_detectable
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import markdown_grid
@@ -372,15 +373,10 @@ def _describe(claim: Claim) -> dict[str, str]:
         "layers": " / ".join(map(TENTHS.text, claim.layers)) or MISSING,
         "difference, 95 % interval": difference,
         **({"time, 95 % interval": format_ratio(claim.time).text if claim.time else MISSING} if claim.way else {}),
-        "p, Holm": MISSING if claim.adjusted_p_value is None else format_p_value(claim.adjusted_p_value),
+        "p, Holm": MISSING if claim.adjusted_p_value is None else format_p_value(claim.adjusted_p_value).text,
         **({} if claim.family in ("gain", "pair") else {"setting": claim.setting or MISSING}),
         "verdict": claim.verdict,
     }
-
-
-def format_p_value(p_value: float) -> str:
-    """Format a p-value with three decimals."""
-    return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
 
 
 if __name__ == "__main__":

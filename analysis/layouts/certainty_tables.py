@@ -89,8 +89,8 @@ COMPARISONS = {  # columns
 def _describe_comparison(one: Comparison) -> dict[str, Entry]:
     entries = {
         "difference": format_test(one.test, mark=one.arrow),
-        "p_value": _format_p_value(one.test.p_value),
-        "adjusted_p_value": _format_p_value(one.adjusted_p_value),
+        "p_value": format_p_value(one.test.p_value),
+        "adjusted_p_value": format_p_value(one.adjusted_p_value),
     }
     if (missed := one.missed_difference) is not None:
         entry = choose_number_format(missed).entry(missed)
@@ -301,9 +301,8 @@ def _describe_repeats(cell: Cell, repeats: Repeats, compared: Comparison | None)
     }
 
 
-def _format_p_value(p_value: float | None) -> Entry:
-    if p_value is None:
-        return Entry()
+def format_p_value(p_value: float) -> Entry:
+    """Format a p-value with three decimals; CSV files have two digits of it."""
     return Entry("<0.001" if p_value < 0.0005 else f"{p_value:.3f}", {"": f"{p_value:.2g}"}, {"": p_value})
 
 
