@@ -376,16 +376,17 @@ def exits_picture(evidence: Evidence) -> Picture | None:
         return None
     figure, strips = _make_strips(labels, tasks)
     styles = choose_styles(evidence.rows)
-    for (label, task), exits in early.items():
+    drawn = {place: exits for place, exits in found.items() if place in strips and exits.shares is not None}
+    for (label, task), exits in drawn.items():
         _draw_strip(strips[label, task], styles[label], label, exits)
-    figure.axes[0].set_xlim(0.4, max(exits.num_layers for exits in early.values()) + 0.6)  # of all strips
+    figure.axes[0].set_xlim(0.4, max(exits.num_layers for exits in drawn.values()) + 0.6)  # of all strips
     caption = "Bars show the share of dev examples that exit after each layer, as the mean over the seeds."
-    if any(exits.posterior is not None for exits in early.values()):
+    if any(exits.posterior is not None for exits in drawn.values()):
         caption += " The black line shows the mean posterior probability of exiting at each layer."
     missing = _list_without_predictions(evidence)
     note = f"These are left out, because predictions are missing: {', '.join(missing)}." if missing else ""
     trends = {
-        task: [_describe_exits(label, early[label, task]) for label in labels if (label, task) in early]
+        task: [_describe_exits(label, drawn[label, task]) for label in labels if (label, task) in drawn]
         for task in tasks
     }
     return lay_out("exit-layers", "Where examples exit", caption, trends, figure, strips=len(labels), note=note)

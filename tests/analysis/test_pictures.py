@@ -36,6 +36,7 @@ from analysis.pictures.study_pictures import (
 )
 from analysis.pictures.time_picture import time_picture
 from analysis.report import run_tables, write_report
+from analysis.statistics.exits import Exits
 from analysis.statistics.gains import score_coins
 from analysis.statistics.times import find_scale
 from analysis.studies.cells import Row
@@ -174,6 +175,18 @@ def test_strips_reach_the_last_layer_of_the_deepest_models(evidence):
     exits = {("palbert", "rte"): deep, ("pabee", "rte"): replace(shallow, **six)}
     strips = exits_picture(given(evidence, exits=exits)).figure.axes
     assert [axes.get_xlim() for axes in strips] == [(0.4, 12.6)] * 2
+
+
+def test_method_has_a_strip_on_tasks_on_which_it_runs_all_layers(tmp_path):
+    methods, tasks = ("palbert", "pabee"), ("rte", "stsb")
+    places = [(method, task) for method in methods for task in tasks]
+    folder = write_study(tmp_path / "s", [row for place in places for row in arm(*place, [0.7] * 5)])
+    shares = dict.fromkeys(places, np.full((5, 12), 1 / 12)) | {("palbert", "stsb"): np.eye(12)[[11] * 5]}
+    facts = {"num_layers": 12, "scores": np.full(5, 0.7), "sweeps": (), "posterior": None}
+    exits = {place: Exits(mean_layers=own @ np.arange(1, 13), shares=own, **facts) for place, own in shares.items()}
+    picture = exits_picture(given(evidence_of(folder), exits=exits))
+    assert [axes.get_title(loc="right") for axes in picture.figure.axes] == ["palbert", "palbert", "pabee", "pabee"]
+    assert "STS-B: palbert exits 100 % of examples after layer 12" in picture.alt
 
 
 def test_methods_that_never_leave_early_have_no_strip(evidence):
