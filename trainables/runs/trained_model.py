@@ -182,7 +182,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
     is_classifier = isinstance(model, LastLayerModel) and not _find_plain_fault(model)
     ours = model.cpu().state_dict()
     config = _make_configuration(trained, model.encoder.num_layers, is_classifier=is_classifier)
-    held = _find_shared_parameters(_fill_plain_model(config, ours, trained.tokenizer, folder))
+    held = _find_shared_parameters(_fill_plain_model(config, ours, _copy_tokenizer(trained), folder))
     save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
     methods = method_files.included()
     for name, content in methods.for_method(trainables.base_method(trained.spec.method)).items() if methods else ():
@@ -215,9 +215,7 @@ def export_at_layer(trained: TrainedModel, layer: int, folder: Path) -> None:
         f"{part}.{name}": weight for part, module in parts.items() for name, weight in module.state_dict().items()
     }
     config = _make_configuration(trained, layer, is_classifier=True)
-    tokenizer = deepcopy(trained.tokenizer)
-    if not model.encoder.has_token_types:  # the encoder ignores them, but a class of `transformers` may not
-        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+    tokenizer = _copy_tokenizer(trained)
     plain = _fill_plain_model(config, weights, tokenizer, folder)
     batch = dict(tokenizer(*_PROBE, padding=True, return_tensors="pt"))
     with torch.no_grad():
@@ -237,6 +235,18 @@ def _find_plain_fault(model: EarlyExitModel) -> str:
 
 
 _READ = {"first": "[CLS] without a pooler (pooling=first)", "mean": "the mean of all tokens (pooling=mean)"}
+
+
+def _copy_tokenizer(trained: TrainedModel) -> PreTrainedTokenizerBase:
+    """Copy a tokenizer; by default, the copy returns token types if the encoder reads them, and only then.
+
+    ALBERT's tokenizer in `transformers` leaves them out, and a class of `transformers` may fail on types it lacks.
+    """
+    tokenizer = deepcopy(trained.tokenizer)
+    types = ["token_type_ids"] if trained.model.encoder.has_token_types else []
+    tokenizer.model_input_names = ["input_ids", *types, "attention_mask"]
+    tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # else it would not be saved
+    return tokenizer
 
 
 def _fill_plain_model(

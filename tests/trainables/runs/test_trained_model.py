@@ -7,8 +7,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from helpers.families import write_albert_pieces
 from helpers.glue_folders import write_glue
 from helpers.messages import one_line
 from helpers.trials import spec_of
@@ -17,6 +19,8 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
+from trainables.data.examples import encode
+from trainables.data.glue import Split
 from trainables.runs.trained_model import TrainedModel, export_at_layer, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import UnreadableState
@@ -144,6 +148,23 @@ def test_first_layers_are_a_sequence_classifier(method, task, backbone, cache, t
 def test_last_layer_of_a_plain_model_is_a_sequence_classifier(cache, tmp_path):
     trained = unlike_any_other(cache, "albert", "rte")
     check_layer(trained, trained.model.encoder.num_layers, tmp_path / "to")
+
+
+@pytest.mark.parametrize("export", [export_trained, lambda trained, folder: export_at_layer(trained, 2, folder)])
+def test_pair_has_token_types_in_an_exported_albert(export, cache, tmp_path):
+    write_albert_pieces(tmp_path / "spiece.model")
+    trained = unlike_any_other(cache, "albert", "rte", tokenizer=str(tmp_path))
+    pair = encode(Split([0], [("a dog sleeps", "the cat sees a bird")], None), trained.tokenizer, max_length=128)
+    batch = pair.batch(np.array([0]), torch.device("cpu"))
+    (tmp_path / "to").mkdir()
+    export(trained, tmp_path / "to")
+    plain, tokenizer = (
+        kind.from_pretrained(tmp_path / "to") for kind in (AutoModelForSequenceClassification, AutoTokenizer)
+    )
+    theirs = dict(tokenizer("a dog sleeps", "the cat sees a bird", return_tensors="pt"))
+    assert batch["token_type_ids"].any() and theirs["token_type_ids"].equal(batch["token_type_ids"])
+    with torch.no_grad():
+        torch.testing.assert_close(plain(**theirs).logits, trained.model.infer(batch).logits, atol=1e-5, rtol=0)
 
 
 NYSTROM = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
