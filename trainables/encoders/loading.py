@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from copy import deepcopy
 from functools import lru_cache
 from itertools import pairwise
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers.normalizers import BertNormalizer
 from transformers import (
     AlbertTokenizer,
     AutoConfig,
@@ -22,6 +23,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
@@ -127,22 +129,22 @@ def _check_pair(tokenizer: PreTrainedTokenizerBase) -> None:
 _CONFIGURATION = "tokenizer_config.json"
 
 
-# Fields of BERT's normalizer in tokenizer.json -> options of the tokenizer's class.
-_NORMALIZER_OPTIONS = {
+# Fields of rules in tokenizer.json -> options of the tokenizer's class with the same meaning.
+_OPTIONS = {
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
+    "add_prefix_space": "add_prefix_space",
+    "trim_offsets": "trim_offsets",
 }
 
 
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
     """Load a tokenizer. If it has no configuration, choose its class by the name of the vocabulary file.
 
-    What a BERT's configuration leaves open is as in tokenizer.json, or without this file as in the vocabulary: one with
-    capitals is not for texts in lower case. `transformers` would use the defaults of the class.
-
-    Raises:
-        ValueError: if the class replaces rules in tokenizer.json.
+    The rules are those of tokenizer.json, and options change them only if the configuration states them. `transformers`
+    would use the rules and the defaults of the class. Without tokenizer.json, a BERT's vocabulary with capitals is not
+    for texts in lower case.
     """
     kind: Any = AutoTokenizer
     if not files & {"tokenizer.json", _CONFIGURATION} and files & {"vocab.txt", "spiece.model"}:
@@ -150,38 +152,34 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
     configuration, rules = (
         _read_json(name, place, revision) if name in files else {} for name in (_CONFIGURATION, "tokenizer.json")
     )
-    normalizer = rules.get("normalizer") or {}
-    options: dict[str, Any] = {}
-    if normalizer.get("type") == "BertNormalizer":
-        stated = {_NORMALIZER_OPTIONS[name]: value for name, value in normalizer.items() if name in _NORMALIZER_OPTIONS}
-        options = {option: value for option, value in stated.items() if option not in configuration}
+    stated = (rules.get("normalizer") or {}) | (rules.get("pre_tokenizer") or {})
+    options = {
+        option: stated[name] for name, option in _OPTIONS.items() if name in stated and option not in configuration
+    }
     tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(place, revision=revision, **options)
+    if not hasattr(tokenizer, "backend_tokenizer"):  # `load_tokenizer` refuses it
+        return tokenizer
     if rules:
-        _check_rules(tokenizer, rules)
-    elif "vocab.txt" in files and "do_lower_case" not in configuration and _has_capitals(tokenizer):
+        names = {**tokenizer.special_tokens_map, "model_input_names": tokenizer.model_input_names}
+        plain: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(place, revision=revision, **names)
+        return tokenizer if _list_rules(tokenizer) == _list_rules(plain) else plain
+    if "vocab.txt" in files and "do_lower_case" not in configuration and _has_capitals(tokenizer):
         tokenizer = kind.from_pretrained(place, revision=revision, do_lower_case=False)
     return tokenizer
 
 
-def _has_capitals(tokenizer: PreTrainedTokenizerBase) -> bool:
+def _list_rules(tokenizer: Any) -> list[Any]:
+    """List the kind of a tokenizer's model, its normalizer and its pre-tokenizer, without options of the class."""
+    backend = tokenizer.backend_tokenizer
+    rules = [rule and json.loads(rule.__getstate__()) for rule in (backend.normalizer, backend.pre_tokenizer)]
+    return [type(backend.model), *({**rule, **dict.fromkeys(_OPTIONS)} for rule in rules if rule)]
+
+
+def _has_capitals(tokenizer: Any) -> bool:
     """Check whether a tokenizer is a BERT's, and a word of its vocabulary begins with a capital of A to Z."""
     words = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens}
-    return _name_rule(tokenizer, "normalizer") == "BertNormalizer" and any("A" <= word[:1] <= "Z" for word in words)
-
-
-def _name_rule(tokenizer: PreTrainedTokenizerBase, part: str) -> str:
-    return type(getattr(getattr(tokenizer, "backend_tokenizer", None), part, None)).__name__
-
-
-def _check_rules(tokenizer: PreTrainedTokenizerBase, rules: Mapping[str, Any]) -> None:
-    """Raise ValueError if a tokenizer has rules of BERT, but its tokenizer.json others."""
-    for part, used in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
-        wanted = (rules.get(part) or {}).get("type")
-        if _name_rule(tokenizer, part) == used != wanted:
-            raise ValueError(
-                f"tokenizer.json has {wanted or 'nothing'} as {part}, which {type(tokenizer).__name__} replaces by "
-                f"{used}; allowed: {used}, or tokenizer_class PreTrainedTokenizerFast in {_CONFIGURATION}"
-            )
+    is_bert = isinstance(tokenizer.backend_tokenizer.normalizer, BertNormalizer)
+    return is_bert and any("A" <= word[:1] <= "Z" for word in words)
 
 
 def _read_json(name: str, place: str, revision: str) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from helpers.messages import one_line, says
 from huggingface_hub.errors import EntryNotFoundError
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel, WordPiece
-from tokenizers.normalizers import NFC, BertNormalizer
+from tokenizers.normalizers import NFC, BertNormalizer, Lowercase
 from tokenizers.pre_tokenizers import BertPreTokenizer, WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoConfig, AutoModel
+from transformers import AlbertTokenizer, AutoConfig, AutoModel, DebertaV2Tokenizer, RobertaTokenizer
 
 from trainables.encoders.backbone_names import MINI_BACKBONES, is_untrained, whole_name
 from trainables.encoders.backbones import (
@@ -494,18 +494,40 @@ def test_tokenizer_json_says_whether_accents_and_chinese_stay(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rules", "named"),
-    [
-        ({"normalizer": NFC()}, "NFC as normalizer, which BertTokenizer replaces by BertNormalizer"),
-        ({"splitter": WhitespaceSplit()}, "WhitespaceSplit as pre_tokenizer, which BertTokenizer replaces by Bert"),
-    ],
+    ("rules", "tokens"),
+    [({"normalizer": NFC()}, ["[UNK]", "man", "[UNK]"]), ({"splitter": WhitespaceSplit()}, ["a", "[UNK]"])],
 )
-def test_rules_that_bert_s_class_would_replace_are_refused(rules, named, tmp_path):
+def test_rules_that_bert_s_class_would_replace_remain(rules, tokens, tmp_path):
     write_tokenizer_json(tmp_path, **rules, tokenizer_class="BertTokenizer")
-    with pytest.raises(Unusable, match=f"tokenizer.json has {named}.*; allowed: .*PreTrainedTokenizerFast"):
-        load_tokenizer(str(tmp_path), texts=list)
-    write_tokenizer_json(tmp_path, **rules, **OWN_RULES, cls_token="[CLS]", sep_token="[SEP]")
-    assert load_tokenizer(str(tmp_path), texts=list).tokenize("a man") == ["a", "man"]
+    tokenizer = load_tokenizer(str(tmp_path), texts=list)
+    assert tokenizer.tokenize("A man,") == tokens
+    assert (tokenizer.pad_token, tokenizer.cls_token) == ("[PAD]", "[CLS]")
+
+
+ALBERT = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "▁A"]
+DEBERTA = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁A"]
+ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a"]
+
+
+@pytest.mark.parametrize(
+    ("made", "part", "rule"),
+    [
+        (RobertaTokenizer({name: number for number, name in enumerate(ROBERTA)}, []), "normalizer", Lowercase()),
+        (AlbertTokenizer([(name, 0.0) for name in ALBERT]), "normalizer", NFC()),
+        (DebertaV2Tokenizer([(name, 0.0) for name in DEBERTA]), "pre_tokenizer", WhitespaceSplit()),
+    ],
+    ids=["roberta", "albert", "deberta"],
+)
+def test_rules_of_tokenizer_json_remain_in_every_class(made, part, rule, tmp_path):
+    made.save_pretrained(tmp_path / "before")
+    assert type(load_tokenizer(str(tmp_path / "before"), texts=list)) is type(made)
+    setattr(made.backend_tokenizer, part, rule)
+    made.save_pretrained(tmp_path / "after")
+    tokenizer = load_tokenizer(str(tmp_path / "after"), texts=list)
+    assert tokenizer.tokenize("A a") == made.tokenize("A a")
+    assert tokenizer("a", "A").input_ids == made("a", "A").input_ids
+    tokenizer.save_pretrained(tmp_path / "again")
+    assert load_tokenizer(str(tmp_path / "again"), texts=list).tokenize("A a") == made.tokenize("A a")
 
 
 @pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.json"])
