@@ -313,7 +313,8 @@ def have_same_content(page: bytes, other: bytes) -> bool:
 
 def registration(study: Study) -> str:
     """Describe whether and where the plan's digest was registered before the first trial."""
-    digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
+    digest = compute_plan_digest(study.folder)
+    places = dict.fromkeys(event.place for event in study.facts.registered if event.digest == digest)
     text, source = f"Plan {digest} was not registered before the first trial", find_plan_source(study.facts)
     if places:
         text = f"According to the journal, plan {digest} was registered before the first trial as {', '.join(places)}"

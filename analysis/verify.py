@@ -132,9 +132,9 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[str]:
     """Compare `plan.json` with the journal: with the registered digests, and with the last launch's plan."""
     yield from list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
-    for event in facts.registered:
-        where = f"{JOURNAL}: plan registered as {event.place}"
-        yield from list_differences(where, event.digest, compute_plan_digest(folder))
+    digest = compute_plan_digest(folder)
+    for event in () if any(event.digest == digest for event in facts.registered) else facts.registered:
+        yield from list_differences(f"{JOURNAL}: plan registered as {event.place}", event.digest, digest)
     if facts.last_launch is None:
         yield f"{JOURNAL} records no launch, so {PLAN} cannot be compared"
         return

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from helpers.journals import MadeJournal
+from helpers.launched_studies import PROVENANCE, mini_plan
 from helpers.launches import WITHOUT_RAY
 from helpers.launches_here import launching_here
 from helpers.messages import says
@@ -18,11 +20,14 @@ from msgspec.structs import replace
 from analysis import verify
 from analysis.report import registration
 from analysis.studies.load import load_study
-from analysis.verify import compare_registration
+from analysis.verify import compare_plan, compare_registration
+from study.facts.events import PlanRegistered
+from study.facts.plan_file import write_plan
 from study.facts.registration import find_plan_source
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_plan_digest
 from study.launch import main
+from study.launching.planned_study import plan_file
 from study.mirror import Mirror
 from study.mlflow_mirror.tracking import read_runs
 
@@ -90,6 +95,21 @@ def test_launch_ends_before_any_trial_if_mlflow_refuses(tmp_path: Path, capsys: 
 def test_register_without_an_mlflow_of_others_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STUDY, "--register"]) == 2
     assert says(capsys.readouterr().err, "--register needs an MLflow store ", "add --tracking-uri URI")
+
+
+def test_registration_of_another_plan_is_not_named(tmp_path: Path) -> None:
+    """The plan may change after a launch that registered it and started no trial."""
+    plans = [mini_plan(methods=("albert",), tasks=("rte",), seeds=seeds) for seeds in (1, 2)]
+    write_plan(tmp_path, plan_file(tmp_path, plans[1], PROVENANCE))
+    journal, places = MadeJournal(tmp_path), ["git tag one", "MLflow two"]
+    for number, (plan, place) in enumerate(zip(plans, places, strict=True), start=1):
+        journal.begin(number, plan=plan)
+        said = registration(load_study(tmp_path))
+        assert said.endswith(" was not registered before the first trial.")
+        journal.append(PlanRegistered(time=journal.now(), digest=compute_plan_digest(tmp_path), place=place))
+        assert registration(load_study(tmp_path)).endswith(f" was registered before the first trial as {place}.")
+    study = load_study(tmp_path)
+    assert [line for line in compare_plan(tmp_path, study.file, study.facts) if "registered" in line] == []
 
 
 KEPT = ROOT / "benchmarks" / "results" / "real" / "cpu" / "cpu-cola"
