@@ -318,7 +318,10 @@ def registration(study: Study) -> str:
     text, source = f"Plan {digest} was not registered before the first trial", find_plan_source(study.facts)
     if places:
         text = f"According to the journal, plan {digest} was registered before the first trial as {', '.join(places)}"
-    return f"{text}; the first launch ran {Path(source.file).name} at commit {source.commit}." if source else f"{text}."
+    if source is None:
+        return f"{text}."
+    launch = "the first launch" if source.launch == 1 else f"launch {source.launch}"
+    return f"{text}; {launch} ran {Path(source.file).name} at commit {source.commit}."
 
 
 def _provenance(study: Study) -> dict[str, str]:

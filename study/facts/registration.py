@@ -15,14 +15,15 @@ _DIRTY = "-dirty"  # end of a commit whose files had changes
 
 
 class PlanSource(NamedTuple):
-    """The file from which a study's first launch read its plan, and the commit that the launch ran."""
+    """The file from which a launch read the plan of the study's first trial, and the commit that the launch ran."""
 
+    launch: int
     file: str  # as given with --plan
     commit: str
 
 
 class PlanCommit(NamedTuple):
-    """The commit of a plan's first launch, in the history of this project's repository."""
+    """The commit of a plan's launch, in the history of this project's repository."""
 
     path: str | None  # of the plan's file in the repository; None if the commit does not hold the file
     made: datetime
@@ -42,17 +43,19 @@ def find_plan_tag(plan: str) -> str | None:
 
 
 def find_plan_source(facts: StudyFacts) -> PlanSource | None:
-    """Find the file of the first launch's plan and the commit of its code.
+    """Find the file of the plan with which the first trial started, and the commit of the code that read the file.
 
-    Return None if the launch read no file, or if its code was in no commit.
+    Return None if no launch up to this trial read this plan from a file, or if its code was in no commit.
     """
-    began = facts.launches[min(facts.launches)].began if facts.launches else None
-    words = shlex.split(began.command) if began else []
-    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--plan=") else [word])]
-    file = next((value for flag, value in pairwise(words) if flag == "--plan"), None)
-    if began is None or file is None or not began.git_commit or began.git_commit.endswith(_DIRTY):
-        return None
-    return PlanSource(file, began.git_commit)
+    start = min((trial.started.time for trial in facts.trials.values()), default=facts.time)
+    launches = [launch.began for launch in facts.launches.values() if launch.began.time <= start]
+    for began in launches:
+        words = shlex.split(began.command)
+        words = [part for word in words for part in (word.split("=", 1) if word.startswith("--plan=") else [word])]
+        file = next((value for flag, value in pairwise(words) if flag == "--plan"), None)
+        if file and began.plan == launches[-1].plan and began.git_commit and not began.git_commit.endswith(_DIRTY):
+            return PlanSource(began.launch, file, began.git_commit)
+    return None
 
 
 def read_plan_commit(source: PlanSource) -> PlanCommit | None:

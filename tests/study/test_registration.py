@@ -139,6 +139,24 @@ def test_verify_compares_the_commit_of_the_plan_with_the_first_trial(
     assert f"cpu-cola.toml at commit {commit}." in registration(load_study(kept))
 
 
+def test_file_of_the_plan_is_of_the_first_launch_with_the_plan_of_the_first_trial() -> None:
+    journal = MadeJournal()
+    journal.begin()
+    began = journal.facts.last_launch.began
+    other = replace(began.plan, request=replace(began.plan.request, seeds=2))
+    for number, (file, plan) in enumerate(
+        {"refused": began.plan, "ran": other, "again": other, "later": began.plan}.items(), 1
+    ):
+        journal.clock += 1
+        launch = {"launch": number, "git_commit": 40 * f"{number}", "command": f"study.launch --plan {file}.toml"}
+        journal.append(replace(began, time=journal.now(), plan=plan, **launch))
+        assert find_plan_source(journal.facts) == (
+            (1, "refused.toml", 40 * "1") if number == 1 else (2, "ran.toml", 40 * "2")
+        )
+        if number == 3:
+            journal.start("a")
+
+
 def test_plan_without_a_registration_is_told_with_its_file_and_commit(kept: Path) -> None:
     commit, file = find_plan_source(read_facts(kept)).commit, kept / "events.jsonl"
     file.write_text("".join(line for line in file.open() if '"plan_registered"' not in line))
