@@ -65,7 +65,7 @@ class Status(Typed, frozen=True, kw_only=True):
     total: int
     under_way: list[str]
     waiting: list[str]  # trials that a machine fault interrupted, and the error of each trial
-    left_out: list[str]  # nodes that currently get no trials
+    left_out: list[str]  # nodes that currently get no trials; [] without a launch, as the next one judges nodes anew
     failed: list[str]
     missing: list[str]
     closed: list[str]  # arms that --max-gpu-hours keeps from starting trials
@@ -165,7 +165,7 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
         total=progress.total_trials,
         under_way=[_describe_unfinished(trial, steps, is_run=bool(holder)) for trial in facts.under_way.values()],
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
-        left_out=[describe_notice(event) for event in facts.left_out.values()],
+        left_out=[describe_notice(event) for event in facts.left_out.values() if holder],
         failed=failed,
         missing=[f"{name}: {reason}" for name, reason in progress.missing.items()],
         closed=describe_closed(progress),

@@ -24,6 +24,7 @@ from study.facts.events import (
     FORMAT,
     EpochReported,
     LaunchBegan,
+    NodeLeftOut,
     SearchClosed,
     SmokeStepFailed,
     TrialEnded,
@@ -144,6 +145,17 @@ def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monke
     runs = status.collect_status(progress, folder)
     assert runs.under_way[0].endswith(" at epoch 1, step 78/312")
     assert runs.remaining_seconds == pytest.approx(killed.remaining_seconds - 0.25)  # an epoch takes a second here
+
+
+def test_node_is_left_out_only_by_a_launch_that_runs(tmp_path, monkeypatch):
+    folder = study_folder(tmp_path, events=8)
+    progress = read_progress(folder)
+    progress.facts.apply(NodeLeftOut(time="", node="node-a", host="a", trials=2, seconds=600.0, error="no disk"))
+    left_out = []
+    for holder in (None, "somebody"):
+        monkeypatch.setattr(status, "find_lock_holder", lambda folder, holder=holder: holder)
+        left_out.append(status.collect_status(progress, folder).left_out)
+    assert left_out[0] == [] and says(left_out[1][0], "node a (node-a) gets no trials for 10:00")
 
 
 @pytest.mark.parametrize("text", ["", "[{", "{}"])
