@@ -57,7 +57,7 @@ def _read_spreads(texts: Sequence[str], tasks: Sequence[str]) -> dict[str, float
             raise ValueError(f"--assume-spread {text}: allowed: POINTS or TASK=POINTS, of more than 0 points")
         task = resolve_name(name, tasks, what="task of this study") if equals else ""
         add_once(spreads, task, points, "--assume-spread")
-    return {task: points for task in tasks if (points := spreads.get(task, spreads.get("")))}
+    return {task: spreads.get(task, spreads.get("", 0.0)) for task in tasks if spreads.keys() & {task, ""}}
 
 
 def _count_dev_rows(plan: ResolvedPlan, task: str) -> int:

@@ -160,7 +160,7 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
     if not hasattr(tokenizer, "backend_tokenizer"):  # `load_tokenizer` refuses it
         return tokenizer
     if rules:
-        names = {**tokenizer.special_tokens_map, "model_input_names": tokenizer.model_input_names}
+        names: dict[str, Any] = {**tokenizer.special_tokens_map, "model_input_names": tokenizer.model_input_names}
         plain: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(place, revision=revision, **names)
         return tokenizer if _list_rules(tokenizer) == _list_rules(plain) else plain
     if "vocab.txt" in files and "do_lower_case" not in configuration and _has_capitals(tokenizer):
