@@ -161,7 +161,9 @@ def _check_same_reading(model: EarlyExitModel, description: dict[str, Any], fold
     """
     config, encoder = description["spec"]["config"], model.encoder
     layer = config.get("num_hidden_layers") or encoder.configuration.num_hidden_layers
-    pooling = "first" if config.get("head") == "first_token" else config.get("pooling", "pooler")
+    pooling = config.get("pooling", "pooler")
+    if config.get("head") == "first_token" and pooling == "pooler":
+        pooling = "first"
     if (layer, pooling) != (encoder.num_layers, encoder.pooling):
         raise ValueError(
             f"start {folder}: its classifier reads layer {layer} by pooling {pooling}, but would here read layer "

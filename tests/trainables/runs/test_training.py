@@ -260,6 +260,7 @@ def test_second_stage_needs_a_classifier_to_keep(cache, tmp_path, snapshot):
     [
         ({"num_hidden_layers": 3}, {"num_hidden_layers": 2}, "reads layer 3 by pooling pooler, but would here read "),
         ({"head": "first_token"}, {}, "by pooling first, but would here read layer "),
+        ({"head": "first_token", "pooling": "mean"}, {}, "by pooling mean, but would here read layer "),
     ],
 )
 def test_second_stage_refuses_a_classifier_of_another_layer_or_input(trained, second, words, cache, tmp_path):
