@@ -346,7 +346,7 @@ def test_page_has_long_paragraphs_once():
 def test_page_warns_of_the_pooler():
     text = real_results_page.page_path("cpu").read_text()
     assert "All models of palbert on CoLA (cpu-cola), palbert on SST-2 (cpu-sst2), pabee on CoLA (cpu-cola), " in text
-    assert len(text.split()) < 7_500  # the tables are beside the records
+    assert len(text.split()) < 8_500  # the tables are beside the records
 
 
 @pytest.mark.long
