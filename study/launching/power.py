@@ -57,7 +57,8 @@ def _read_spreads(texts: Sequence[str], tasks: Sequence[str]) -> dict[str, float
             raise ValueError(f"--assume-spread {text}: allowed: POINTS or TASK=POINTS, of more than 0 points")
         task = resolve_name(name, tasks, what="task of this study") if equals else ""
         add_once(spreads, task, points, "--assume-spread")
-    return {task: spreads.get(task, spreads.get("", 0.0)) for task in tasks if spreads.keys() & {task, ""}}
+    of_others = dict.fromkeys(tasks, spreads.pop("")) if "" in spreads else {}
+    return of_others | spreads
 
 
 def _count_dev_rows(plan: ResolvedPlan, task: str) -> int:
