@@ -158,7 +158,7 @@ def split_off_holdout(train: Examples) -> tuple[Examples, Examples]:
 
 
 def choose_spread(number: int, most: int) -> np.ndarray:
-    """Choose at most `most` of `number` rows, evenly spread, so that each split of MNLI's dev has some."""
+    """Choose at most `most` of `number` rows, evenly spread: each split of MNLI's dev, or each corpus, has some."""
     return np.linspace(0, number - 1, min(number, most)).astype(int)
 
 
