@@ -356,7 +356,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, Value]:
 def add_once(settings: dict[str, V], field: str, value: V, option: str) -> None:
     """Add a field's value to the settings. Raise ValueError if the settings already have a value for the field."""
     if field in settings:
-        raise ValueError(f"{f'{option} {field}'.rstrip()} is given twice; allowed: once")
+        raise ValueError(f"{option}{field and f' {field}'} is given twice; allowed: once")
     settings[field] = value
 
 
