@@ -164,7 +164,7 @@ class StudyProgress:
         """This launch's arms, except those that start from an arm that has failed."""
         return [arm for arm in self.launched if self.can_start(arm) or self.has_work(arm)]
 
-    def list_arms_left(self, reopened: Collection[str] = ()) -> set[str]:
+    def list_arms_left(self, reopened: Collection[str]) -> set[str]:
         """Return the names of this launch's arms that have trials left; `reopened` has keys of trials to run again."""
         again = {self.facts.trials[key].started.arm for key in reopened}
         return {arm.name for arm in self.launched if arm.facts.under_way or self.has_work(arm) or arm.name in again}

@@ -266,11 +266,11 @@ def test_time_limit_names_only_arms_of_the_launch_with_trials_left(simulation):
     events = simulation.journal.events
     cut = next(n for n, event in enumerate(events) if isinstance(event, TrialEnded))
     progress = progress_after(simulation, events[:cut])
-    assert progress.list_arms_left() == {arm.name for arm in progress.arms}
+    assert progress.list_arms_left([]) == {arm.name for arm in progress.arms}
     of_launch = StudyProgress(progress.plan, progress.facts, max_gpu_hours=None, launched=[progress.arms[1].name])
-    assert of_launch.list_arms_left() == {progress.arms[1].name}
+    assert of_launch.list_arms_left([]) == {progress.arms[1].name}
     ended = progress_after(simulation, events)
-    assert ended.list_arms_left() == set()
+    assert ended.list_arms_left([]) == set()
     assert ended.list_arms_left([next(iter(ended.facts.trials))]) == {
         next(iter(ended.facts.trials.values())).started.arm
     }
