@@ -82,7 +82,8 @@ def stages_of(scale: Scale) -> list[Stage]:
         pooled = [Launch("cpu-cola"), Launch("cpu-cola-exits"), Launch("cpu-sst2", rows=16_000)]
         of_sst2 = [Launch("cpu-mean-sst2", rows=3_000), Launch("cpu-mean-sst2-7000", rows=7_000)]
         one_dropout = [Launch("cpu-mean-cola"), Launch("cpu-mean-sst2-dropout", rows=7_000)]
-        return [*pooled, *of_sst2, Launch("cpu-mean-mrpc"), *one_dropout]
+        longest = Launch("cpu-mean-sst2-16000", rows=16_000)
+        return [*pooled, *of_sst2, Launch("cpu-mean-mrpc"), *one_dropout, longest]
     return [Launch("gpu", gpu_share=GPU_SHARE), *_rates()]
 
 

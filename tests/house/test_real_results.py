@@ -54,7 +54,7 @@ pytestmark = pytest.mark.slow
 METHODS = ("albert", "palbert", "pondernet", "pabee")
 FIVE_SEEDS = ("cpu-mean-mrpc", "cpu-mean-cola", "cpu-mean-sst2-dropout")  # studies; the others have ten
 METHODS_OF = {"cpu-cola-exits": ("palbert", "pondernet")} | dict.fromkeys(
-    ("cpu-mean-sst2", "cpu-mean-sst2-7000", *FIVE_SEEDS, "gpu"), (*METHODS, "berxit")
+    ("cpu-mean-sst2", "cpu-mean-sst2-7000", "cpu-mean-sst2-16000", *FIVE_SEEDS, "gpu"), (*METHODS, "berxit")
 )
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
 OF_KIT = "cpu-cola-exits"  # the shortest study of the scale for CPUs
@@ -122,6 +122,7 @@ def test_a_registered_plan_stays_as_it_was():
         "cpu-mean-mrpc": "16cd059cf57b4255",
         "cpu-mean-cola": "c23346714acb219c",
         "cpu-mean-sst2-dropout": "8eeab69611e1e3ef",
+        "cpu-mean-sst2-16000": "e0a62096cc63b796",
     }
     plans = {stage.name: digest(to_plain(replace(stage.plan, data="", backbone=""))) for stage in launches_of("cpu")}
     assert plans == known
@@ -177,7 +178,7 @@ def test_a_dry_run_says_identity_and_time_and_makes_nothing(tmp_path, glue, back
         (
             ["--stages", "cpu-cola", "gpu"],
             "--stages is gpu; allowed: cpu-cola, cpu-cola-exits, cpu-sst2, cpu-mean-sst2, cpu-mean-sst2-7000, "
-            "cpu-mean-mrpc, cpu-mean-cola, cpu-mean-sst2-dropout",
+            "cpu-mean-mrpc, cpu-mean-cola, cpu-mean-sst2-dropout, cpu-mean-sst2-16000",
         ),
     ],
 )
