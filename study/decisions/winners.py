@@ -29,8 +29,9 @@ def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
     Raises:
         ValueError: if the other study has no winner of the plan's methods.
     """
+    place = folder.resolve()  # so that the plan's digest does not depend on how the user named the folder
     won = {
-        (arm.planned.method, arm.planned.task): First(origin=f"{folder}, {arm.name}", values=searched_values(arm))
+        (arm.planned.method, arm.planned.task): First(origin=f"{place}, {arm.name}", values=searched_values(arm))
         for arm in list_arms_with_winner(read_progress(folder))
     }
     firsts = dict[str, tuple[First, ...]]()

@@ -123,6 +123,12 @@ def test_study_keeps_its_winners_from_another_path_and_with_a_new_method(other, 
         assert plan.arm(f"{method}/rte").first == (won(other, f"{method}/rte"),)
 
 
+def test_plan_is_the_same_however_the_other_study_is_named(other):
+    """So the tag of a dry run is the tag of a launch that names it in another way."""
+    named = [planned("palbert", "rte", "--first-from", name) for name in (str(other), os.path.relpath(other))]
+    assert named[0] == named[1]
+
+
 def test_winner_without_a_tuned_field_is_not_claimed_to_be_tried(tmp_path, capsys):
     other = launched_study(tmp_path / "other", planned("palbert", "rte", "--search-only", "learning_rate"))
     options = ["--profile", "mini", "--method", "palbert", "--task", "rte", "--first-from", str(other)]
