@@ -153,7 +153,8 @@ class Cell:
         ended = set[str]()  # keys
         for study in self.studies:
             if search := study.facts.arms[self.name].search:
-                is_over = not study.missing.get(self.name, "").endswith("search trials ended")
+                progress = study.progress.get(self.name)
+                is_over = progress is None or progress.is_search_over
                 asked[is_over] = max(asked[is_over], study.plan.arm(self.name).samples)
                 ended |= {trial.key for trial in search if trial.ended}
         is_left = asked[False] > max(asked[True], len(ended))
@@ -162,9 +163,10 @@ class Cell:
     @property
     def _missing(self) -> str:
         """Description of what the studies lack; a study that had fewer trials than another is left out."""
-        reasons = dict.fromkeys(filter(None, (study.missing.get(self.name, "") for study in self.studies)))
-        late = [reason for reason in reasons if not reason.endswith(("not begun", "search trials ended"))]
-        return " and ".join(late or reasons)
+        found = [study.progress[self.name] for study in self.studies if self.name in study.progress]
+        lacking = [progress for progress in found if progress.missing]
+        late = [progress for progress in lacking if progress.facts.trials and progress.is_search_over]
+        return " and ".join(dict.fromkeys(progress.missing for progress in late or lacking))
 
     @property
     def is_finished(self) -> bool:

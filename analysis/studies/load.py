@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from study.decisions.progress import compute_progress
+from study.decisions.progress import ArmProgress, compute_progress
 from study.facts.events import FILE as JOURNAL
 from study.facts.plan_file import FILE, PlanFile, list_changes, require_plan
 from study.facts.record import Record
@@ -108,9 +108,10 @@ class Study:
         return arms
 
     @cached_property
-    def missing(self) -> Mapping[str, str]:
-        """Description of what each incomplete arm lacks, by the arm's name; empty before the first launch."""
-        return compute_progress(self.plan, self.facts).missing if self.facts.launches else {}
+    def progress(self) -> dict[str, ArmProgress]:
+        """Progress of each arm, by the arm's name; empty before the first launch."""
+        arms = compute_progress(self.plan, self.facts).arms if self.facts.launches else []
+        return {arm.name: arm for arm in arms}
 
     @cached_property
     def records_by_key(self) -> dict[str, Record]:
