@@ -379,12 +379,12 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
     for arm in progress.arms:
         if arm.confirmed and not arm.planned.repeat:
             name = format_file_name(f"{folder.resolve().name}.{arm.planned.method}.{arm.planned.task}")
+            name = name.replace('"', "'")  # MLflow's filters cannot search for a name with both quotation marks
             yield from _register_arm(tracking, name, [locate_model(record, folder) for record in arm.confirmed])
 
 
 def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Iterator[str]:
-    client, mark = tracking.client, '"' if "'" in name else "'"
-    is_named = f"name = {mark}{name}{mark}"
+    client, is_named = tracking.client, f'name = "{name}"'
     registered = [v for v in client.search_model_versions(is_named) if v.tags.get("study_id") == tracking.study_id]
     versions = {version.tags["key"]: version.version for version in registered}
     for record in confirmed:

@@ -131,9 +131,12 @@ def test_registered_model_carries_its_own_method(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_registering_again_adds_no_version(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["mine", "it's", 'it\'s "mine"'])
+def test_registering_again_adds_no_version(study: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    study = study.rename(study.with_name(name))
     assert main([str(study), "--register"]) == 0
-    assert "registered mine.pabee.rte version 1" in capsys.readouterr().out
+    registered = name.replace('"', "'")
+    assert f"registered {registered}.pabee.rte version 1" in capsys.readouterr().out
     assert main([str(study), "--register"]) == 0
     assert "registered" not in capsys.readouterr().out
 
