@@ -22,7 +22,7 @@ from study.facts.events import TrialDropped
 from study.facts.journal import Journal
 from study.facts.plan_file import require_plan
 from study.facts.record import Record, find_trials
-from study.launching.screen import describe_record, name_trial
+from study.launching.screen import describe_record, format_continuation, name_trial
 from study.storage.addresses import is_uri
 from study.storage.models import delete_weights, keeps_model, locate_model
 from study.storage.study_storage import find_original
@@ -82,8 +82,9 @@ def run(options: Options) -> int:
     if arms and not options.undo:
         print(f"arms that started from the trial's model keep their numbers: {', '.join(arms)}")
     print(f"to rewrite the tables: {python()} -m study.rebuild {shlex.quote(str(folder))}")
-    if not compute_progress(plan, facts).is_finished:
-        print(f"to run the missing trials: {python()} -m study.launch --continue {shlex.quote(str(folder))}")
+    progress = compute_progress(plan, facts)
+    if not progress.is_finished:
+        print(f"to run the missing trials: {format_continuation(progress, folder)}")
     return 0
 
 

@@ -37,6 +37,7 @@ from study.launching.screen import (
     describe_retries,
     describe_step,
     failures_command,
+    format_continuation,
     name_trial,
 )
 from study.plans.samplers import describe_select_by
@@ -212,8 +213,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     if status.complete:
         print(f"table: {python()} -m analysis.tables {shlex.quote(folder)}")
     elif not (status.launch or progress.is_finished) and progress.facts.last_launch:
-        limit = "" if progress.max_gpu_hours is None else f" --max-gpu-hours {progress.max_gpu_hours:g}"
-        print(f"continue: {python()} -m study.launch --continue {shlex.quote(folder)}{limit}")
+        print(f"continue: {format_continuation(progress, folder)}")
 
 
 def _describe_launch(facts: StudyFacts, holder: str | None) -> str:

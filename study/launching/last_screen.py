@@ -14,7 +14,13 @@ from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, read_export
 from study.launching.options import LaunchOptions, default_driver, list_execution_options
 from study.launching.planned_study import MOST_ARMS, command_line
-from study.launching.screen import describe_closed, describe_retries, failures_command, name_trial
+from study.launching.screen import (
+    describe_closed,
+    describe_retries,
+    failures_command,
+    format_continuation,
+    name_trial,
+)
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.plans.plan import MOST_REPEATS
 from study.plans.resolved_plan import ResolvedPlan
@@ -132,8 +138,8 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
 
 
 def _format_continuation(scheduler: Scheduler, folder: Path, options: LaunchOptions, change: str) -> str:
-    """Format the command that continues the study with the option `change`, on the same cluster and MLflow store."""
+    """Format the command that continues the study as this launch ran it, with the option `change`."""
     last = scheduler.facts.last_launch
     kept = (last and last.began.execution) or Execution(driver=default_driver())
     flags = list_execution_options(options.execution, beside=kept)
-    return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), change, *flags])
+    return format_continuation(scheduler.progress, folder, change, *flags)

@@ -119,6 +119,12 @@ def failures_command(folder: Path | str) -> str:
     return f"{python()} -m study.status {shlex.quote(str(folder))} --failures"
 
 
+def format_continuation(progress: StudyProgress, folder: Path | str, *options: str) -> str:
+    """Format the command that continues a study, within the progress's limit on GPU time, with more `options`."""
+    limit = [] if progress.max_gpu_hours is None else [f"--max-gpu-hours {progress.max_gpu_hours:g}"]
+    return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), *options, *limit])
+
+
 def describe_retries(trial: TrialFacts) -> str:
     """Describe in one line how often machine faults interrupted a trial, and what the last error was."""
     last = trial.retries[-1].failure

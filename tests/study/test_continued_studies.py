@@ -21,6 +21,7 @@ from study.facts.events import Execution, ScoredOnTest
 from study.facts.journal import Journal
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import StudyFacts, read_facts
+from study.launching import last_screen
 from study.launching.last_screen import extensions
 from study.launching.options import keep_execution
 from study.launching.planned_study import find_launched_arms, list_plan_notes, plan_file, prepare, resolve_study
@@ -252,6 +253,12 @@ def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
     assert extensions(plan) == {"more search": f"--samples {samples}", "more seeds": f"--seeds {seeds}"}
     asked = prepared("--continue", str(study), *" ".join(extensions(plan).values()).split()).request
     assert (asked.samples, asked.seeds) == (samples, seeds)
+
+
+def test_the_command_that_extends_a_study_keeps_its_gpu_limit(study):
+    scheduler = Simulation(require_plan(study).plan, max_gpu_hours=1000).launch()
+    command = last_screen._format_continuation(scheduler, study, options_from("--profile", "mini"), "--seeds 10")
+    assert command == f"{python()} -m study.launch --continue {study} --seeds 10 --max-gpu-hours 1000"
 
 
 def test_a_study_of_repeated_searches_is_extended_by_more_of_them():
