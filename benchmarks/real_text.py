@@ -34,7 +34,7 @@ from trainables.encoders.backbones import check_tokenizer
 from trainables.encoders.loading import quiet_transformers
 from trainables.files.sources import cache_folder
 from trainables.pretraining import objectives
-from trainables.pretraining.batches import IGNORED, PretrainingData
+from trainables.pretraining.batches import IGNORED, PretrainingData, load_pretraining_tokenizer
 from trainables.pretraining.configuration import PretrainingSpec
 from trainables.pretraining.packing import TokenisedCorpus, tokenise_corpus
 from trainables.pretraining.run import PretrainingRun
@@ -156,9 +156,10 @@ def write_backbone(folder: Path, vocabulary: str) -> Path:
 def unigram_entropies(spec: PretrainingSpec) -> UnigramEntropies:
     """Those of the spec's corpus and of the held-out tokens that its objective asks for."""
     config = objectives.configure(spec.objective, spec.config)
-    data = PretrainingData(spec, config, order=objectives.load_objective(spec.objective).ORDER, cache=cache_folder())
-    corpus = tokenise_corpus(spec.corpus, data.tokenizer, cache=cache_folder())
-    counts = np.bincount(training_tokens(corpus), minlength=len(data.tokenizer))
+    tokenizer, order = load_pretraining_tokenizer(spec), objectives.load_objective(spec.objective).ORDER
+    data = PretrainingData(spec.corpus, tokenizer, config, order=order, cache=cache_folder())
+    corpus = tokenise_corpus(spec.corpus, tokenizer, cache=cache_folder())
+    counts = np.bincount(training_tokens(corpus), minlength=len(tokenizer))
     labels = np.concatenate([batch["labels"].ravel() for batch in data.held_out.held_out_batches(config.batch_size)])
     return UnigramEntropies(entropy(counts), cross_entropy(labels[labels != IGNORED], counts))
 

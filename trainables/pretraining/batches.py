@@ -43,14 +43,7 @@ class PretrainingBatches:
         *,
         order: Order,
     ) -> None:
-        """Prepare batches of `examples`. If `order` is "random", each example's segments are swapped at random.
-
-        Raises:
-            ValueError: if the tokenizer lacks a special token.
-        """
-        for name in ("cls_token", "sep_token", "mask_token", "pad_token"):
-            if getattr(tokenizer, f"{name}_id") is None:
-                raise ValueError(f"the tokenizer has no {name}; pretraining needs cls, sep, mask and pad tokens")
+        """Prepare batches of `examples`. If `order` is "random", each example's segments are swapped at random."""
         self._corpus, self._examples, self._tokenizer, self._config = corpus, examples, tokenizer, config
         self._order = order
 
@@ -232,29 +225,49 @@ def _find_end_of_run(
 # ---- the data of a run
 
 
+def load_pretraining_tokenizer(spec: PretrainingSpec) -> PreTrainedTokenizerBase:
+    """Load the tokenizer that a pretraining reads its corpus with.
+
+    Raises:
+        Unavailable: if the tokenizer is missing or invalid, or lacks a special token.
+    """
+    with reading_inputs():
+        tokenizer = load_tokenizer(spec.tokenizer or spec.backbone, texts=lambda: vocabulary_texts(spec.corpus))
+        for name in ("cls_token", "sep_token", "mask_token", "pad_token"):
+            if getattr(tokenizer, f"{name}_id") is None:
+                raise ValueError(f"the tokenizer has no {name}; pretraining needs cls, sep, mask and pad tokens")
+    return tokenizer
+
+
 class PretrainingData:
     """The training and held-out batches of a run. All runs on a machine share the cached examples."""
 
-    def __init__(self, spec: PretrainingSpec, config: PretrainingConfig, *, order: Order, cache: Path) -> None:
+    def __init__(
+        self,
+        corpus: str,
+        tokenizer: PreTrainedTokenizerBase,
+        config: PretrainingConfig,
+        *,
+        order: Order,
+        cache: Path,
+    ) -> None:
         """Tokenise and pack the corpus, or read the result from the cache.
 
         Raises:
-            Unavailable: if the corpus or the tokenizer is missing or invalid.
+            Unavailable: if the corpus is missing or invalid.
         """
         with reading_inputs():
-            name = spec.tokenizer or spec.backbone
-            self.tokenizer = load_tokenizer(name, texts=lambda: vocabulary_texts(spec.corpus))
-            self._corpus = tokenise_corpus(spec.corpus, self.tokenizer, cache=cache)
+            self._corpus = tokenise_corpus(corpus, tokenizer, cache=cache)
             self._parts = pack(
-                spec.corpus,
+                corpus,
                 self._corpus,
-                self.tokenizer,
+                tokenizer,
                 packing=config.packing,
                 max_length=config.max_length,
                 cache=cache,
             )
             self.train, self.held_out = (
-                PretrainingBatches(self._corpus, part, self.tokenizer, config, order=order) for part in self._parts
+                PretrainingBatches(self._corpus, part, tokenizer, config, order=order) for part in self._parts
             )
 
     @cached_property

@@ -31,7 +31,7 @@ from trainables.files.atomic_files import add_files
 from trainables.models.devices import backward_precision, check_precision, forward_precision
 from trainables.models.early_exit import Batch
 from trainables.pretraining import objectives
-from trainables.pretraining.batches import Arrays, PretrainingData
+from trainables.pretraining.batches import Arrays, PretrainingData, load_pretraining_tokenizer
 from trainables.pretraining.configuration import PretrainingRow, PretrainingSpec
 from trainables.pretraining.corpus import corpus_fingerprint
 from trainables.pretraining.models import PretrainingModel, Totals, begin_with, encoder_configuration
@@ -77,10 +77,10 @@ class PretrainingRun:
         self._num_processes = distributed.get_world_size() if is_shared else 1
         self._rank = distributed.get_rank() if is_shared else 0
         self._examples_at_once = self._config.examples_at_once(self._num_processes)
-        self._data = PretrainingData(
-            spec, self._config, order=objectives.load_objective(spec.objective).ORDER, cache=cache
-        )
-        self._model, self.new_parts = self._new_model()
+        self._tokenizer = load_pretraining_tokenizer(spec)
+        self._model, self.new_parts = self._new_model()  # before the corpus, which may take hours to tokenise
+        order = objectives.load_objective(spec.objective).ORDER
+        self._data = PretrainingData(spec.corpus, self._tokenizer, self._config, order=order, cache=cache)
         self._model.to(self._device)
         self._loss: PretrainingModel | DistributedDataParallel = self._model
         if self._num_processes > 1:
@@ -228,7 +228,7 @@ class PretrainingRun:
         def fill(unfinished: Path) -> None:
             with quiet_transformers():
                 self._model.kept.save_pretrained(unfinished)
-            self._data.tokenizer.save_pretrained(unfinished)
+            self._tokenizer.save_pretrained(unfinished)
 
         with disk_errors(folder):
             add_files(folder, fill)
@@ -282,7 +282,7 @@ class PretrainingRun:
 
     def _new_model(self) -> tuple[PretrainingModel, list[str]]:
         with seeded_random(self.spec.seed, "weights", 0, self._device), reading_inputs():
-            vocab_size = len(self._data.tokenizer)
+            vocab_size = len(self._tokenizer)
             encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
             objectives.check_family(self.spec.objective, encoder.model_type)
             model = objectives.load_objective(self.spec.objective).build(self._config, encoder)

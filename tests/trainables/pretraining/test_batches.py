@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
-from helpers.corpora import pretraining_config, random_documents, write_corpus
+from helpers.corpora import pretraining_config, pretraining_spec, random_documents, write_corpus
 from helpers.messages import one_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
 from trainables.encoders.mini_backbones import word_tokenizer
-from trainables.pretraining.batches import IGNORED, PretrainingBatches
+from trainables.pretraining.batches import IGNORED, PretrainingBatches, load_pretraining_tokenizer
 from trainables.pretraining.corpus import documents
 from trainables.pretraining.packing import pack, tokenise_corpus
+from trainables.runs.trial import Unavailable
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +165,11 @@ def test_held_out_masks_do_not_depend_on_batch_size(made, masking: str) -> None:
             assert equal(part, cut) and not rows["attention_mask"][:, width:].any()
 
 
-def test_a_tokenizer_without_a_mask_is_refused(made, snapshot) -> None:
-    make, _ = made
-    _batches, tokenised, train = make()
-    bare = word_tokenizer(["a b"])
-    bare.mask_token = None
-    with pytest.raises(ValueError) as raised:
-        PretrainingBatches(tokenised, train, bare, pretraining_config(), order="kept")
+def test_a_tokenizer_without_a_mask_is_refused(tmp_path, snapshot) -> None:
+    spec = pretraining_spec("mlm", write_corpus(tmp_path / "text", random_documents(2)))
+    words = word_tokenizer(["a b"])
+    special = {name: getattr(words, name) for name in ("cls_token", "sep_token", "pad_token", "unk_token")}
+    PreTrainedTokenizerFast(tokenizer_object=words.backend_tokenizer, **special).save_pretrained(tmp_path / "bare")
+    with pytest.raises(Unavailable) as raised:
+        load_pretraining_tokenizer(msgspec.structs.replace(spec, tokenizer=str(tmp_path / "bare")))
     assert one_line(raised.value) == snapshot

@@ -123,7 +123,7 @@ def test_the_model_that_is_left_is_one_of_transformers(objective, corpus, cache,
     run.save_model(folder)
     encoder, kept = AutoModel.from_pretrained(folder), run._model.kept.base_model.state_dict()
     assert all(torch.equal(value, kept[name]) for name, value in encoder.state_dict().items() if name in kept)
-    assert len(AutoTokenizer.from_pretrained(folder)) == len(run._data.tokenizer)
+    assert len(AutoTokenizer.from_pretrained(folder)) == len(run._tokenizer)
     assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
     assert run.num_kept_parameters == sum(parameter.numel() for parameter in run._model.kept.parameters())
 
@@ -137,6 +137,13 @@ def test_a_trial_starts_from_the_model_that_is_left(corpus, cache, tmp_path) -> 
     )
     ours = fine_tuned._model.encoder.embeddings.word_embeddings.weight
     torch.testing.assert_close(ours, pretrained._model.kept.base_model.embeddings.word_embeddings.weight)
+
+
+def test_sizes_that_cannot_be_shared_are_refused_before_the_corpus_is_tokenised(corpus, tmp_path) -> None:
+    spec = pretraining_spec("alectra-rtd:bert-generator", corpus, generator_hidden_size=16)
+    with pytest.raises(Unavailable, match="cannot be shared"):
+        PretrainingRun(spec, cache=tmp_path)
+    assert not [*tmp_path.iterdir()]
 
 
 NYSTROM = {"attention": "nystrom", "num_landmarks": 4, "conv_kernel_size": 3}
