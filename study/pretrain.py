@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from msgspec import UNSET
+
 from search_spaces import objectives as recipes
 from study.cluster.resources import count_cores, count_local_gpus
 from study.facts.events import utc_now
@@ -28,7 +30,7 @@ from study.plans.plan import (
     make_field_error,
     merge_layers,
 )
-from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining
+from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_finished_pretraining, read_pretraining
 from study.plans.resolved_plan import FIRST_SEED, Pretraining, describe_new_pooler
 from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_address
 from study.terminal.command_line import Command, argument, option, read_settings
@@ -224,6 +226,7 @@ def prepare(
             settings=request.settings,
             batch_size=config.batch_size,
             departures=list_pretraining_departures(recipe, request.settings, is_tiny=began_tiny),
+            earlier=read_finished_pretraining(backbone) or UNSET,
         ),
         config=values,
         seed=request.seed,

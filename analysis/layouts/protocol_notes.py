@@ -19,7 +19,7 @@ from analysis.studies.cells import Cell, Row, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.code_history import FirstCode, describe_code
 from study.facts.record import Record
-from study.plans.resolved_plan import describe_poolers, describe_poolings, describe_unlike_values
+from study.plans.resolved_plan import Pretraining, describe_poolers, describe_poolings, describe_unlike_values
 from study.plans.samplers import describe_sampler, describe_select_by
 from study.plans.settings import format_setting, shorten, split_key
 from study.terminal.text import counted
@@ -127,14 +127,19 @@ def _describe_backbone(study: Study, cost: PretrainingCost | None, where: str) -
     if cost is None:
         backbones = ", ".join(dict.fromkeys(name_backbone(arm.backbone) for arm in study.plan.arms))
         return f"Every row{where} uses backbone {backbones}, which was not pretrained here."
-    made = cost.made
-    sizes = f"{made.steps:,} steps of {made.batch_size} examples, {made.tokens:,} tokens"
-    paid = f"{cost.whole.describe()}, shared by {counted(cost.arms, 'arm')}"
-    held_out = ", ".join(f"{name} {value:.3f}" for name, value in made.scores.items())
+    stages = ") and then with ".join(map(_describe_stage, cost.made.stages))
+    paid = f"{cost.whole.describe()}{' together' * (len(cost.made.stages) > 1)}, shared by {counted(cost.arms, 'arm')}"
+    held_out = ", ".join(f"{name} {value:.3f}" for name, value in cost.made.scores.items())
     return (
-        f"Every row{where} uses backbone {made.backbone}, which was pretrained with {made.objective} on corpus "
-        f"{made.corpus} ({sizes}; {paid}; held-out scores, in no table here: {held_out})."
+        f"Every row{where} uses backbone {cost.made.stages[0].backbone}, which was pretrained with {stages}; {paid}; "
+        f"held-out scores, in no table here: {held_out})."
     )
+
+
+def _describe_stage(made: Pretraining) -> str:
+    """Describe one pretraining, without a closing bracket."""
+    sizes = f"{made.steps:,} steps of {made.batch_size} examples, {made.tokens:,} tokens"
+    return f"{made.objective} on corpus {made.corpus} ({sizes}"
 
 
 def pretraining_facts(study: Study, rows: Sequence[Row]) -> dict[str, Any] | None:
@@ -179,7 +184,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
 def _settings(study: Study) -> list[str]:
     """List the settings that the study requested instead of the defaults."""
     request = study.plan.request
-    made = next((arm.pretraining for arm in study.plan.arms if arm.pretraining is not UNSET), None)
+    stages = next((arm.pretraining.stages for arm in study.plan.arms if arm.pretraining is not UNSET), ())
     folders = {"backbone": request.backbone, "tokenizer": request.tokenizer}
     fields = {field: name and name_backbone(name) for field, name in folders.items()}
     of_arms = [key for key in request.settings if "/" in split_key(key)[0]]
@@ -192,7 +197,11 @@ def _settings(study: Study) -> list[str]:
             if key not in left
         ),
         *([f"{', '.join(dict.fromkeys(map(shorten, left)))} (values: see plan.json)"] if left else []),
-        *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
+        *(
+            f"pretraining with {field} {json.dumps(value)}"
+            for stage in stages
+            for field, value in stage.settings.items()
+        ),
         *(f"{arm} starts from {source}" for arm, source in request.start_from.items()),
     ]
 

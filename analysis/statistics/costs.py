@@ -47,7 +47,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class PretrainingCost:
-    """Cost of pretraining a backbone. Every arm of the tables that uses the backbone pays an equal share."""
+    """Cost of all pretrainings of a backbone. Every arm of the tables that uses the backbone pays an equal share."""
 
     made: Pretraining
     whole: Compute
@@ -128,10 +128,14 @@ def _price_pretrainings(rows: Sequence[Row]) -> dict[str, PretrainingCost]:
     arms = Counter(cell.arm.backbone_fingerprint for cell in cells)
     planned = [arm for cell in cells for study in cell.studies for arm in study.plan.arms]
     made = {arm.backbone_fingerprint: arm.pretraining for arm in planned if arm.pretraining is not UNSET}
-    return {
-        name: PretrainingCost(own, Compute(own.gpu_seconds, 0.0 if own.gpu_seconds else own.wall_seconds), arms[name])
-        for name, own in made.items()
-    }
+    return {name: PretrainingCost(own, _price(own), arms[name]) for name, own in made.items()}
+
+
+def _price(made: Pretraining) -> Compute:
+    """Return the cost of a pretraining, including those of the backbone that it started from."""
+    return sum_compute(
+        Compute(stage.gpu_seconds, 0.0 if stage.gpu_seconds else stage.wall_seconds) for stage in made.stages
+    )
 
 
 def pretraining_cost(study: Study, rows: Sequence[Row]) -> PretrainingCost | None:

@@ -91,7 +91,11 @@ def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_t
 
 def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
     """Map each pretraining objective to its departures from the papers."""
-    return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
+    departures = dict[str, Departures]()
+    for arm in arms:
+        for made in arm.pretraining.stages if arm.pretraining is not UNSET else ():
+            departures[made.objective] = tuple(dict.fromkeys([*departures.get(made.objective, ()), *made.departures]))
+    return departures
 
 
 def _list_protocol(plan: ResolvedPlan) -> Departures:

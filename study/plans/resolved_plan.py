@@ -47,6 +47,12 @@ class Pretraining(Typed, frozen=True, kw_only=True):
     gpu_seconds: NotNegative = 0.0  # wall_seconds times the number of GPUs, per run
     device: str = ""  # of the last run
     departures: Departures  # from the published objective
+    earlier: Pretraining | UnsetType = UNSET  # of the starting point, if `study.pretrain` made it
+
+    @property
+    def stages(self) -> tuple[Pretraining, ...]:
+        """All pretrainings of the backbone, the first one first."""
+        return (self,) if self.earlier is UNSET else (*self.earlier.stages, self)
 
 
 class Arm(Typed, frozen=True, kw_only=True):

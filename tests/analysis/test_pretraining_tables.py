@@ -27,6 +27,7 @@ from analysis.studies.load import Study, load_studies, load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
 from study.facts.record import compute_ledger
+from study.plans.departures import _list_pretraining
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +81,20 @@ def test_every_arm_pays_the_same_part_of_it(two_methods):
     compute = json.loads((two_methods.folder / "tables" / "compute.json").read_text())
     assert [line["pretraining_gpu_seconds"] for line in compute["lines"]] == [1.25, 1.25]
     assert told["pretraining"]["two"]["shared_by"] == 2
+
+
+def test_a_backbone_costs_all_its_pretrainings(tmp_path):
+    first = replace(PRETRAINING, objective="mlm", gpu_seconds=0.0, wall_seconds=60.0, departures=("on a CPU",))
+    plan = with_pretraining(mini_plan(**SMALL), replace(PRETRAINING, backbone="/models/first", earlier=first))
+    study = load_study(launched_study(tmp_path / "chain", plan))
+    (entry,) = row_ledger(make_rows([study]))
+    assert entry.pretraining == Compute(2.5, 60.0)
+    assert (
+        "mini-albert, which was pretrained with mlm on corpus mini (30 steps of 32 examples, 23,310 tokens) and then "
+        "with albert-mlm on corpus mini (30 steps of 32 examples, 23,310 tokens; 0.0417 min of GPU and 1 min on CPU "
+        f"together, shared by 1 arm; held-out scores, in no table here: {HELD_OUT})."
+    ) in (study.folder / "tables" / "dev.md").read_text()
+    assert _list_pretraining(plan.arms) == {"mlm": ("on a CPU",), "albert-mlm": ("set by hand",)}
 
 
 def test_arms_of_all_studies_share_a_pretraining_and_copied_arms_pay_once(made, two_methods, tmp_path):

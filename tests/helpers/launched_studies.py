@@ -65,9 +65,9 @@ PRETRAINING = Pretraining(
 )
 
 
-def with_pretraining(plan: ResolvedPlan) -> ResolvedPlan:
+def with_pretraining(plan: ResolvedPlan, pretraining: Pretraining = PRETRAINING) -> ResolvedPlan:
     """The plan on a backbone that was pretrained here."""
-    made = {"backbone": "/models/ours", "backbone_fingerprint": "sha256:0123abcd", "pretraining": PRETRAINING}
+    made = {"backbone": "/models/ours", "backbone_fingerprint": "sha256:0123abcd", "pretraining": pretraining}
     return replace(plan, arms=tuple(replace(arm, **made) for arm in plan.arms))
 
 

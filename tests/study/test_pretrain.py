@@ -274,12 +274,14 @@ def test_a_missing_pooler_is_named_in_a_dry_run(tmp_path, corpus, capsys):
     assert f"backbone {backbone} has no pooler, " in capsys.readouterr().out
 
 
-def test_heads_that_a_backbone_lacks_are_named(tmp_path, corpus, capsys):
+def test_second_pretraining_names_heads_that_are_new_and_keeps_the_first(tmp_path, corpus, capsys):
     backbone = pretrained_folder(tmp_path / "ours")
     word_tokenizer(["ships wait ."]).save_pretrained(backbone)
     arguments = ("--corpus", corpus, "--backbone", str(backbone), "--to", str(tmp_path / "to"))
     assert pretrain.main(["albert-mlm", *arguments, *SHORT, *SHAPE]) == 0
     assert f"{backbone} has none that fit: predictions, sop_classifier\n" in capsys.readouterr().out
+    first, second = (read_pretraining(folder) for folder in (backbone, tmp_path / "to"))
+    assert first and second and second.made.stages == (first.made, second.made)
 
 
 def test_a_backbone_with_other_names_is_refused_in_a_dry_run(tmp_path, corpus, capsys):
