@@ -78,16 +78,18 @@ def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
 
 def shared_start_notes(rows: Sequence[Row]) -> list[str]:
     """List the rows whose models of all seeds start from one trained model, with its method and the tasks."""
-    shared: dict[tuple[str, str], list[str]] = {}
+    shared: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
             if cell.arm.start_from and cell.records:
                 method = cell.arm.start_from.partition("/")[0]
-                shared.setdefault((row.label, method), []).append(TASKS[task].title)
+                chosen_on = cell.studies[0].protocol.selection
+                shared.setdefault((row.label, method, chosen_on), []).append(TASKS[task].title)
     return [
-        f"all seeds of {label} on {joined(titles)} start from one trained model of {method}, so intervals and tests "
-        "leave out the chance that made this model"
-        for (label, method), titles in shared.items()
+        f"all seeds of {label} on {joined(titles)} start from one trained model of {method}, the best of its seeds on "
+        f"{'the holdout' if chosen_on == 'holdout' else chosen_on}, so intervals and tests leave out the chance that "
+        "made this model"
+        for (label, method, chosen_on), titles in shared.items()
     ]
 
 

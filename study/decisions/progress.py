@@ -239,11 +239,14 @@ class StudyProgress:
     def find_start(self, arm: ArmProgress) -> Record | None:
         """Return the record of the trial that provides the starting model for `arm`.
 
-        This trial is the best confirm trial of another arm. Return None until the other arm has finished.
+        This trial is the confirm trial of another arm with the best selection score; the one with the lowest seed, if
+        several have it. Return None until the other arm has finished.
         """
         assert arm.planned.start_from is not None
         source = self.arm(arm.planned.start_from)
-        return None if self._is_under_way(source) else source.best_confirmed
+        if self._is_under_way(source):
+            return None
+        return max(source.confirmed, key=lambda record: (record.selection_score, -record.seed), default=None)
 
     def can_start(self, arm: ArmProgress) -> bool:
         """Check if the arm's starting model exists. An arm that starts from a backbone can always start."""

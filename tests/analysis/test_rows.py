@@ -195,5 +195,5 @@ def test_shared_start_of_all_seeds_is_noted(tmp_path):
     records = arm("albert", "rte", SCORES) + arm("deebert", "rte", SCORES)
     rows = make_rows(load_studies([write_study(tmp_path / "s", records, start_from={"deebert/rte": "albert/rte"})]))
     (note,) = shared_start_notes(rows)
-    assert says(note, "all seeds of deebert on RTE ", "one trained model of albert")
+    assert says(note, "all seeds of deebert on RTE ", "one trained model of albert, the best of its seeds on dev, ")
     assert shared_start_notes(make_rows(load_studies([write_study(tmp_path / "t", records)]))) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.journals import MadeJournal, failure_of
-from helpers.simulation import Simulation, scheduler_of
+from helpers.simulation import Simulation, report, scheduler_of
 from msgspec.structs import replace
 
 from study.decisions.scheduler import specify_trial
@@ -38,6 +38,23 @@ def test_an_arm_starts_from_the_best_confirmed_model_of_another():
     confirmed = simulation.launch().progress.arm("albert/mnli").confirmed
     best = max(confirmed, key=lambda record: record.score)
     assert starts(simulation) == {best.key} and starts(simulation, "mnli") == {None}
+
+
+def test_start_is_chosen_where_configurations_are_and_not_on_dev():
+    plan = resolved(methods=("albert", "deebert"), tasks=("rte",), start_from={}, samples=1, seeds=3, epochs=1)
+    assert plan.protocol.selection == "holdout"
+    on_holdout, on_dev = {42: 0.9, 43: 0.5, 44: 0.6}, {42: 0.60, 43: 0.70, 44: 0.65}
+    scheduler = scheduler_of(plan, MadeJournal())
+    scheduler.begin_launch(command="", host="", pid=0)
+    while trial := scheduler.next_trial():
+        made = report(trial, 1)
+        if trial.phase == "confirm":
+            row = replace(made.row, selection_score=on_holdout[trial.seed])
+            reported = replace(made.outcome.reported, score=on_dev[trial.seed])
+            made = replace(made, row=row, outcome=replace(made.outcome, reported=reported))
+        scheduler.report(trial.key, made)
+        scheduler.end(trial.key)
+    assert scheduler.facts.trials[scheduler.facts.arms["deebert/rte"].start_key].seed == 42
 
 
 def test_an_arm_may_start_from_another_method():
