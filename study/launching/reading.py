@@ -116,8 +116,10 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
             f"--search-only {','.join(plan.search_only or ())} chooses what to tune, but --samples 0 searches nothing; "
             "leave out one of the two options"
         )
+    whole = plan if earlier is None else plan.extend(earlier)  # the study after this launch
     if options.start_from:
-        plan = replace(plan, start_from=_read_starts(options.start_from, plan))
+        kept = {} if earlier is None else earlier.start_from
+        plan = replace(plan, start_from={**kept, **_read_starts(options.start_from, whole)})
     if options.first_from:
         if plan.samples == 0:
             raise ValueError(
@@ -125,9 +127,9 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
                 "of the two options"
             )
         plan = replace(plan, first={**(base.first or {}), **read_winners(Path(options.first_from), plan)})
-    if options.data is not None and plan.tasks and not {*GLUE_TASKS} & {*plan.tasks}:
+    if options.data is not None and whole.tasks and not {*GLUE_TASKS} & {*whole.tasks}:
         raise ValueError(
-            f"--data chooses the data of GLUE tasks, but the study only has {', '.join(plan.tasks)}; leave out --data"
+            f"--data chooses the data of GLUE tasks, but the study only has {', '.join(whole.tasks)}; leave out --data"
         )
     return plan, origin
 

@@ -12,7 +12,7 @@ from helpers.launched_studies import PROVENANCE, launched_study, mini_plan
 from helpers.launched_studies import launch as run_launch
 from helpers.messages import says
 from helpers.places import PATIENCE_SECONDS, ROOT
-from helpers.plan_files import options_from
+from helpers.plan_files import options_from, write_plan_of_launch
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -209,6 +209,15 @@ def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
         "palbert/rte",
         "palbert/mnli",
     }
+
+
+def test_new_starts_leave_those_that_the_study_has(tmp_path):
+    asked = ["--profile", "mini", "--method", "albert", "--task", "rte,mnli", "--start-from", "rte=mnli"]
+    write_plan_of_launch(tmp_path / "s", prepared(*asked))
+    for task, start, source in (("cola", "cola=mnli", "mnli"), ("cola", "rte=cola", None)):
+        more = prepared("--continue", str(tmp_path / "s"), "--task", task, "--start-from", start)
+        assert more.arm("albert/rte").start_from == f"albert/{'cola' if source is None else source}"
+        assert more.arm("albert/cola").start_from == (source and f"albert/{source}")
 
 
 def test_shared_limit_is_refused_for_some_arms(study):

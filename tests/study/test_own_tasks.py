@@ -9,11 +9,13 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from helpers.glue_folders import write_glue
 from helpers.launches import WITHOUT_RAY
 from helpers.launches_here import analyse_here, launching_here
 from helpers.messages import says
 from helpers.own_methods import write_methods
 from helpers.own_tasks import PAGE, forget_tasks, write_learnable_tasks, write_page_task
+from helpers.plan_files import options_from, write_plan_of_launch
 from helpers.trials import spec_of
 from msgspec.json import encode
 from msgspec.structs import replace
@@ -23,6 +25,7 @@ from analysis.studies.load import load_study
 from study import export, launch, predict, rebuild, status, submit
 from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
+from study.launching.planned_study import resolve_study
 from trainables.configuration.schema import from_json
 from trainables.data.own_tasks import read_tasks
 from trainables.data.tasks import TASKS
@@ -88,6 +91,17 @@ def test_a_folder_may_hold_methods_and_tasks(tmp_path: Path, capsys: pytest.Capt
     assert launch.main([*command, "--dry-run", "--departures"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "entropy/claims " in said and "entropy/rte " in said and "generated and tiny" in said
+
+
+def test_moved_data_of_glue_are_named_while_an_own_task_is_launched(tmp_path: Path) -> None:
+    write_glue(tmp_path / "glue", rows=50)
+    write_page_task(tmp_path / "tasks")
+    asked = ["--method", "albert", "--task", "rte,claims", "--backbone", "mini-albert"]
+    options = options_from("--profile", "mini", *asked, "--data", f"{tmp_path}/glue", "--include", f"{tmp_path}/tasks")
+    write_plan_of_launch(tmp_path / "s", resolve_study(options).resolved)
+    moved = (tmp_path / "glue").rename(tmp_path / "moved")
+    more = options_from("--continue", str(tmp_path / "s"), "--task", "claims", "--data", str(moved))
+    assert resolve_study(more).resolved.request.data == str(moved)
 
 
 def test_missing_task_files_are_listed(tmp_path: Path) -> None:
