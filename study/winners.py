@@ -21,7 +21,8 @@ from study.facts.record import Record
 from study.plans.settings import is_searched
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import counted, points
-from trainables import is_value_variant
+from trainables import find_varied_field, is_value_variant
+from trainables.configuration import list_defaults
 from trainables.configuration.schema import Typed
 
 BEST = "best.toml"  # one of the study's exports
@@ -37,8 +38,13 @@ def as_toml(progress: StudyProgress) -> str:
     """Format a plan that uses the winners' values instead of a search. Comments at the top give the scores."""
     request = progress.plan.request
     settings = {key: setting for key, setting in request.settings.items() if not is_searched(setting)}
-    for arm in list_arms_with_winner(progress):
-        settings |= {f"{arm.name}:{name}": value for name, value in searched_values(arm).items()}
+    won = {arm.name: searched_values(arm) for arm in list_arms_with_winner(progress)}
+    for arm in progress.plan.first_arms:
+        values = won.get(arm.name, {})
+        if is_value_variant(arm.method) and not arm.space:  # its method's key would change the values that it had
+            fields = {*won.get(f"{arm.base_method}/{arm.task}", {})} - {find_varied_field(arm.method)}
+            values = {name: value for name, value in {**list_defaults(), **arm.fixed}.items() if name in fields}
+        settings |= {f"{arm.name}:{name}": value for name, value in values.items()}
     unset = {"search_only": UNSET, "search_precision": UNSET, "first": UNSET}
     plan = replace(request, samples=0, search_repeats=1, settings=settings, **unset)
     undecided = [arm for arm in progress.arms if arm.planned.space and not arm.planned.repeat and not arm.winner]

@@ -41,7 +41,13 @@ def base_method(method: str) -> str:
 
 def is_value_variant(method: str) -> bool:
     """Check if a method's name is that of a variant which fixes one field, such as `palbert:beta=0.1`."""
-    return VALUE in method.partition(VARIANT)[2]
+    return bool(find_varied_field(method))
+
+
+def find_varied_field(method: str) -> str:
+    """Return the field that a variant such as `palbert:beta=0.1` fixes; empty for any other method."""
+    field, separator, _ = method.partition(VARIANT)[2].partition(VALUE)
+    return field if separator else ""
 
 
 def build_module_name(method: str) -> str:

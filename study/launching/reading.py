@@ -41,7 +41,7 @@ from study.plans.settings import (
 from study.plans.sweeps import list_value_variants
 from study.terminal.command_line import add_once, read_pair, read_setting
 from study.terminal.text import counted, print_lines
-from trainables import VARIANT, base_method
+from trainables import VARIANT, base_method, find_varied_field
 from trainables.configuration.ranges import Choices, Interval
 from trainables.configuration.schema import Value, from_plain
 from trainables.configuration.spelling import is_same_name, resolve_name
@@ -136,10 +136,18 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
 
 def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Setting]:
     """Return the settings of a plan, except those of methods and tasks that --method or --task leaves out."""
-    kept = {scope for method in changes.get("methods", plan.methods) for scope in list_scopes(method)}
+    methods = changes.get("methods", plan.methods)
+    kept = {scope for method in methods for scope in list_scopes(method)}
     left_out = {scope for method in plan.methods for scope in list_scopes(method)} - kept
     left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
-    return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
+    settings = {key: one for key, one in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
+    dropped = {*plan.methods} - {*methods}  # of a method that only its values need, the field that they vary is dropped
+    varied = {(base_method(name), find_varied_field(name)) for name in methods if base_method(name) in dropped}
+    return {
+        key: one
+        for key, one in settings.items()
+        if (split_key(key)[0].partition("/")[0], split_key(key)[1]) not in varied
+    }
 
 
 def _read_vary(text: str) -> list[str]:

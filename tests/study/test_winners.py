@@ -5,6 +5,8 @@ import json
 import pytest
 from helpers.departures import join_departures
 from helpers.launched_studies import launch, launched_study, mini_plan
+from helpers.plan_files import plan_from
+from helpers.simulation import Simulation
 
 from study import winners
 from study.decisions.progress import compute_progress
@@ -64,6 +66,20 @@ def test_plan_of_winners_repeats_the_same_trials_without_a_search(tmp_path, caps
     assert {record.phase for record in records} == {"confirm"} and len(records) == 8
     before = {record.key: record.score for record in read_facts(first).records}
     assert all(before[record.key] == record.score for record in records)
+
+
+@pytest.mark.parametrize(("method", "field"), [("berxit", "threshold"), ("pabee", "patience")])
+def test_plan_of_winners_keeps_exit_settings_of_values_that_were_not_searched(tmp_path, method, field):
+    asked = ["--profile", "mini", "--task", "rte", "--method", method, "--samples", "4"]
+    plan = resolve(plan_from(*asked, "--vary", f"{method}:learning_rate=0.001,0.002"))
+    progress = Simulation(plan).launch().progress
+    (tmp_path / "best.toml").write_text(winners.as_toml(progress))
+    again = resolve(plan_from("--plan", str(tmp_path / "best.toml")))
+    assert {arm.name: arm.fixed for arm in again.arms} == {arm.name: arm.winner.config for arm in progress.arms}
+    assert len({config[field] for config in (arm.fixed for arm in again.arms)}) == 2
+    value = f"{method}:learning_rate=0.001"
+    (part,) = resolve(plan_from("--plan", str(tmp_path / "best.toml"), "--method", value)).arms
+    assert part.fixed == again.arm(f"{value}/rte").fixed
 
 
 def test_plan_without_the_precision_of_a_search_keeps_the_configurations(tmp_path, capsys):
