@@ -9,7 +9,7 @@ most a tenth of one confirm trial, unless a trial takes longer than estimated.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from study.decisions.progress import ArmProgress, StudyProgress
@@ -43,6 +43,17 @@ class GpuBudget:
         if not arm.facts.search:
             return arm in self._affordable
         return self._are_all_measured and self._committed + (self._reserve_of_all + self._cost(arm)) <= self._limit
+
+    def list_affordable(self, failed: Iterable[TrialFacts]) -> list[str]:
+        """List the keys of failed trials that can run again, one after another, within the limit."""
+        keys, total = list[str](), self._committed
+        for trial in failed:
+            arm = self._progress.arm(trial.started.arm)
+            cost = self._confirm_cost(arm) if trial.phase == "confirm" else self._cost(arm)
+            if total < self._limit and total + cost <= self._limit:
+                keys.append(trial.key)
+                total += cost
+        return keys
 
     def list_searches_to_close(self) -> list[str]:
         """List the arms that must end their search now, because no GPU time is left for the search.

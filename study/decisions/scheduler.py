@@ -415,7 +415,17 @@ def specify_arm(
 
 
 def find_reopenable(progress: StudyProgress, now: Provenance, *, retry_failed: bool) -> dict[str, Reopening]:
-    """Find the failed trials that a launch of the code `now` would run again, and map each key to the reason."""
+    """Find the failed trials that a launch of the code `now` would run again, and map each key to the reason.
+
+    Trials that do not fit into the limit on GPU time are left out.
+    """
+    reasons = find_reasons_to_retry(progress, now, retry_failed=retry_failed)
+    failed = [progress.facts.trials[key] for key in reasons]
+    return {key: reasons[key] for key in GpuBudget(progress).list_affordable(failed)}
+
+
+def find_reasons_to_retry(progress: StudyProgress, now: Provenance, *, retry_failed: bool) -> dict[str, Reopening]:
+    """Find the failed trials that a launch of the code `now` would run again without a limit on GPU time."""
     launched = {arm.name for arm in progress.launched}
     failures = [record for record in progress.failures if record.arm in launched]
     reasons = {record.key: "asked" if retry_failed else find_change(record, now) for record in failures}

@@ -18,7 +18,7 @@ import trainables
 from study.cluster.resources import count_local_gpus
 from study.decisions.asha import list_rungs
 from study.decisions.progress import StudyProgress
-from study.decisions.scheduler import find_reopenable
+from study.decisions.scheduler import find_reasons_to_retry, find_reopenable
 from study.facts.code_history import list_edited_methods
 from study.facts.events import Reopening, utc_now
 from study.facts.plan_file import FILE as PLAN
@@ -53,7 +53,7 @@ from study.plans.resolved_plan import (
 )
 from study.plans.settings import list_scopes
 from study.plans.sweeps import describe_sweeps
-from study.terminal.text import counted, list_first, masked
+from study.terminal.text import counted, list_first, masked, print_lines
 from trainables.configuration.ranges import list_combinations
 from trainables.configuration.schema import MOST, Configuration, to_plain
 from trainables.data import glue
@@ -249,12 +249,18 @@ def find_reopened(
 ) -> dict[str, Reopening]:
     """Find the failed trials that the launch runs again, and map each key to the reason.
 
+    If the limit on GPU time leaves out some of them, print their number.
+
     Raises:
         ValueError: if --register comes too late, or trials would run after the study was scored on test labels.
     """
     if options.register and progress.facts.trials:
         raise ValueError(f"--register: the study {folder} already has trials; allowed: a study without trials")
     reopened = find_reopenable(progress, code, retry_failed=options.retry_failed)
+    wanted = find_reasons_to_retry(progress, code, retry_failed=options.retry_failed)
+    if left := len(wanted) - len(reopened):
+        line = f"{counted(left, 'failed trial')} cannot run again within --max-gpu-hours {options.max_gpu_hours:g}"
+        print_lines([f"{line}; a higher limit runs them"], sys.stderr)
     if reopened or not progress.is_finished:
         progress.facts.check_unscored()
     return reopened

@@ -7,10 +7,11 @@ from functools import cache
 
 import pytest
 from helpers.journals import MadeJournal, failure_of, report_of, reported, row_of
-from helpers.simulation import Simulation, scheduler_of, unit
+from helpers.simulation import Simulation, report, scheduler_of, unit
 from msgspec.structs import replace
 
 from study.decisions.progress import StudyProgress
+from study.decisions.scheduler import Scheduler
 from study.facts.events import ConfirmClosed, SearchClosed, TrialRestarted, TrialRetried, TrialStarted
 from study.facts.study_facts import TrialFacts
 from study.plans import profiles
@@ -172,6 +173,29 @@ def test_seconds_of_a_restarted_trial_count_once():
     train(2, 6000)
     arm = journal.facts.arms["albert/rte"]
     assert (arm.wall_seconds, arm.gpu_seconds) == (6000, 3000)
+
+
+def test_limit_holds_for_failed_trials_that_run_again():
+    small = {"methods": ("albert",), "tasks": ("rte",), "samples": 8, "seeds": 2, "sampler": "random", "epochs": 4}
+    plan = resolve(replace(profiles.load_profile("mini"), early_stopping=None, **small))
+    journal, limit, failures = MadeJournal(), 44, 7
+
+    def run(retry_failed: bool) -> Scheduler:
+        scheduler = scheduler_of(plan, journal, max_gpu_hours=limit / 3600)
+        scheduler.begin_launch(command="", host="", pid=0)
+        scheduler.reopen_failed(retry_failed=retry_failed)
+        while trial := scheduler.next_trial():
+            is_failing = not retry_failed and trial.phase == "search" and trial.started.trial < failures
+            for epoch in range(1, 4 + (not is_failing)):
+                scheduler.report(trial.key, report(trial, epoch))
+            failed = {"failure": failure_of("method"), "seconds": (3, 3)} if is_failing else {}
+            scheduler.end(trial.key, **failed)
+        return scheduler
+
+    assert len(run(retry_failed=False).progress.failures) == failures
+    scheduler = run(retry_failed=True)
+    used = sum(arm.gpu_seconds + arm.lost_gpu_seconds for arm in scheduler.facts.arms.values())
+    assert limit - 4 < used <= limit and 0 < len(scheduler.progress.failures) < failures
 
 
 def test_limit_holds_if_trials_fail_in_their_first_epoch():
