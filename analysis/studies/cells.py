@@ -191,7 +191,7 @@ class Cell:
 
 def _identify_run(record: Record) -> tuple[object, ...]:
     """Tell one run of a trial from the others, also from those in copies of the study."""
-    return (record.key, record.host, record.started)
+    return (record.key, record.host, record.started, record.ended)  # a trial that runs again keeps its start
 
 
 @dataclass(frozen=True)

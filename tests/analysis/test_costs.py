@@ -1,6 +1,9 @@
 """python -m pytest tests/analysis/test_costs.py"""
 
+import shutil
+
 import pytest
+from helpers.launched_studies import launch, mini_plan
 from helpers.made_studies import arm, record, rows_in, write_study
 
 from analysis.statistics.costs import Compute, choose_unit, row_ledger, warn_of_unlike_compute
@@ -31,6 +34,19 @@ def test_ledger_counts_a_failed_trial_that_ran_again(tmp_path):
     (entry,) = row_ledger(rows_in(write_study(tmp_path, records)))
     assert entry.confirm.gpu_seconds == 650.0
     assert entry.trials == {"completed": 6, "failed": 1}
+
+
+def test_failed_trial_that_a_copy_ran_again_is_paid_twice_in_any_order(tmp_path):
+    plan = mini_plan(methods=("albert",), tasks=("rte",))
+    launch(tmp_path / "a", plan, broken={6: "method"})
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    launch(tmp_path / "b", plan, retry_failed=True)
+
+    def pay(*names: str) -> Compute:
+        (entry,) = row_ledger(make_rows(load_studies([tmp_path / name for name in names])))
+        return entry.total
+
+    assert pay("a") != pay("b") == pay("a", "b") == pay("b", "a")
 
 
 def test_ledger_counts_the_trials_of_a_copied_study_once(tmp_path):
