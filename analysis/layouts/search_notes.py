@@ -114,9 +114,13 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
     began: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
-            firsts = [first for study in cell.studies for first in study.plan.request.list_firsts(cell.name)]
-            others = dict.fromkeys(first.origin.rpartition(", ")[0] for first in firsts if cell.arm.searched_fields)
-            if others:
+            firsts = [
+                first
+                for study in cell.studies
+                for first in study.plan.request.list_firsts(cell.name)
+                if study.plan.arm(cell.name).tries_first(first.values)
+            ]
+            if others := dict.fromkeys(first.origin.rpartition(", ")[0] for first in firsts):
                 began.setdefault((row.label, " and ".join(others)), []).append(TASKS[task].title)
     return [
         f"{label}'s search on {joined(titles)} began with winners of another study: {others}"

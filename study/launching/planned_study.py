@@ -350,9 +350,7 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
     trying, others = dict[str, list[str]](), dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.request.list_firsts(arm.name):
-            shared = {name: value for name, value in first.values.items() if name in arm.space}
-            is_tried = bool(shared) and any(shared.items() <= point.items() for point in arm.first)
-            (trying if is_tried else others).setdefault(first.origin, []).append(arm.name)
+            (trying if arm.tries_first(first.values) else others).setdefault(first.origin, []).append(arm.name)
     fault = "they tune none of its fields, or have too few trials"
     return [
         f"searches of {list_first(names, MOST_ARMS)} first try the winner of {origin}"

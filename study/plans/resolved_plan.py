@@ -144,6 +144,11 @@ class Arm(Typed, frozen=True, kw_only=True):
         fixed = {**list_defaults(), **self.fixed}
         return self.space.get(name) or self.exit_settings.get(name) or fixed.get(name, "absent")
 
+    def tries_first(self, values: Configuration) -> bool:
+        """Check if the search begins with the tuned ones of these values; False if none of them is tuned."""
+        tuned = {name: value for name, value in values.items() if name in self.space}
+        return bool(tuned) and any(tuned.items() <= point.items() for point in self.first)
+
     def fixes(self, name: str, value: Value) -> bool:
         """Check if the arm fixes the field at `value`; 1 and 1.0 are different values."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)

@@ -11,6 +11,9 @@ from helpers import launched_studies
 from helpers.launched_studies import launched_study
 from helpers.simulation import Simulation
 
+from analysis.layouts.search_notes import first_from_notes
+from analysis.studies.cells import make_rows
+from analysis.studies.load import load_study
 from study import launch
 from study.decisions.progress import compute_progress
 from study.facts.plan_file import format_plan, read_toml, require_plan
@@ -137,3 +140,4 @@ def test_winner_without_a_tuned_field_is_not_claimed_to_be_tried(tmp_path, capsy
     assert f"searches of palbert/rte do not try the winner of {other}, palbert/rte: " in printed
     plan = planned("palbert", "rte", "--first-from", str(other), "--search-only", "beta")
     assert "the search first tries" not in explain(plan, "palbert/rte", origins={})
+    assert first_from_notes(make_rows([load_study(launched_study(tmp_path / "own", plan))])) == []
