@@ -46,7 +46,8 @@ from trainables.runs.trial import Selection
 
 DESCRIPTION = """Tune each method on each task, repeat the best configuration with new seeds, and write the table of
 medians: `python -m study.launch --method albert,palbert --task rte`. After an interruption, the same command resumes
-the study. The same command with more methods, tasks, samples or seeds extends the study."""
+the study. The same command with more tasks, samples or seeds extends the study, and so does one with more methods if it
+has --name or --continue."""
 EPILOG = """The exit status is 0 if the study is complete, 1 if trials are missing or failed, and 2 if the options are
 invalid. After Ctrl-C, each running trial completes its current epoch and saves it; then the launch ends. After a second
 Ctrl-C, the launch ends at once. docs/coming_from.md translates the options of the papers' repositories, and
