@@ -80,7 +80,8 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     values = read_comparing(options.compare) | typed
     if options.vary:
         values["methods"] = [*(options.methods or []), *(name for text in options.vary for name in _read_vary(text))]
-        is_searched_too = {"samples", "search_only"} & values.keys() or options.search
+        is_asked = {"samples", "search_only"} & values.keys() or options.search
+        is_searched_too = is_asked or _asks_for_search(options, base)
         values |= {} if is_searched_too or earlier is not None else {"samples": 0}
     name_readers: dict[str, Callable[[Any], object]] = {
         "methods": lambda texts: _resolve_names(texts, profiles.list_methods(base.profile), _resolve_method),
@@ -132,6 +133,13 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
             f"--data chooses the data of GLUE tasks, but the study only has {', '.join(whole.tasks)}; leave out --data"
         )
     return plan, origin
+
+
+def _asks_for_search(options: LaunchOptions, plan: Plan) -> bool:
+    """Check if a --plan file says more of a search than its profile."""
+    profile = profiles.load_profile(plan.profile)
+    ranges = [key for key, setting in plan.settings.items() if is_searched(setting) and key not in profile.settings]
+    return options.plan is not None and bool(plan.samples != profile.samples or plan.search_only or ranges)
 
 
 def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Setting]:

@@ -64,6 +64,15 @@ def test_range_of_a_profile_gives_way_to_the_values(tmp_path):
     assert [arm.fixed["beta"] for arm in resolve(small).arms] == [0.1, 0.3]
 
 
+def test_search_of_a_plan_file_stays_for_values_of_the_command(tmp_path):
+    file = tmp_path / "plan.toml"
+    lines = 'profile = "mini"\nmethods = ["albert"]\ntasks = ["rte"]\nsearch_only = ["learning_rate"]\n'
+    for more in ("samples = 8\n", "[search]\nlearning_rate = { low = 3e-4, high = 3e-3, log = true }\n"):
+        file.write_text(lines + more)
+        plan = resolve(plan_from("--plan", str(file), "--method", "albert", "--vary", "palbert:beta=0.1,0.3"))
+        assert all(arm.samples and [*arm.space] == ["learning_rate"] for arm in plan.arms)
+
+
 def test_plan_file_has_a_table_of_values(tmp_path):
     file = tmp_path / "plan.toml"
     file.write_text('profile = "mini"\ntasks = ["rte"]\n[vary]\npalbert.beta = [0.1, 0.3, 0.5]\n')
