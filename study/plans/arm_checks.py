@@ -134,6 +134,38 @@ def check_starts(arms: Mapping[str, Arm]) -> None:
         _check_pooling_of_start(arm, arms)
 
 
+def check_start_models(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
+    """Raise ValueError if an arm starts from a model of another family, or if it needs the start's depth and differs.
+
+    A two-stage method needs it: its first stage trains the classifier of the last layer.
+    """
+    for arm in plan.arms:
+        source = arm.start_from and plan.arm(arm.start_from)
+        if not source:
+            continue
+        families = [
+            checked(partial(find_family, each.pinned_backbone), each.backbone, unchecked) for each in (arm, source)
+        ]
+        if "unknown" not in families and families[0] != families[1]:
+            raise ValueError(
+                f"{arm.name} has a backbone of family {families[0]}, but starts from {source.name}, whose backbone is "
+                f"of family {families[1]}; allowed: a start of the same family"
+            )
+        ours, theirs = (_list_depths(each, unchecked) for each in (arm, source))
+        are_known = "unknown" not in (*ours, *theirs)
+        if search_spaces.load_space(arm.method).start and are_known and (ours != theirs or len(ours) > 1):
+            raise ValueError(
+                f"{arm.name} has {' | '.join(map(str, ours))} layers, but it starts from {source.name}, which has "
+                f"{' | '.join(map(str, theirs))}; allowed: the same for both, --set num_hidden_layers={theirs[0]}"
+            )
+
+
+def _list_depths(arm: Arm, unchecked: list[str] | None) -> list[object]:
+    """List the numbers of layers that the arm's models may have; "unknown" for those of a hub that did not answer."""
+    depths = arm.list_values("num_hidden_layers")
+    return [depth or checked(partial(count_layers, arm.pinned_backbone), arm.backbone, unchecked) for depth in depths]
+
+
 def _check_pooling_of_start(arm: Arm, arms: Mapping[str, Arm]) -> None:
     """Raise ValueError if an arm's heads read its start model in another way than the heads that trained it."""
     if arm.start_from is None:

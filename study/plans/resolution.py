@@ -29,7 +29,13 @@ import trainables
 from search_spaces import SearchSpace
 from study.contract.space_rules import check_files
 from study.plans import profiles
-from study.plans.arm_checks import check_backbones, check_search_precision, check_select_by, check_starts
+from study.plans.arm_checks import (
+    check_backbones,
+    check_search_precision,
+    check_select_by,
+    check_start_models,
+    check_starts,
+)
 from study.plans.departures import does_hold, list_departures
 from study.plans.names_elsewhere import suggest_field
 from study.plans.plan import (
@@ -163,6 +169,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         train_rows={task: number for task, number in counted_rows.items() if number is not None} or UNSET,
     )
     check_backbones(resolved, unchecked)
+    check_start_models(resolved, unchecked)
     resolved = replace(resolved, arms=tuple(_note_pooler(arm, unchecked) for arm in resolved.arms))
     if pins is None:  # in an earlier study, the rule can no longer change
         check_select_by(resolved, unchecked)

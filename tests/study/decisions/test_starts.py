@@ -144,6 +144,18 @@ def test_an_arm_whose_start_failed_is_not_waited_for():
             {"start_from": {"rte": "mnli", "mnli": "rte"}},
             "arms start from each other: albert/rte, which starts from albert/mnli, which starts from albert/rte",
         ),
+        (
+            {"methods": ("albert", "deebert"), "tasks": ("rte",), "settings": {"albert:num_hidden_layers": 3}}
+            | {"start_from": {}},
+            "deebert/rte has 6 layers, but it starts from albert/rte, which has 3; allowed: the same for both, "
+            "--set num_hidden_layers=3",
+        ),
+        (
+            {"methods": ("albert", "electra-small"), "tasks": ("rte",)}
+            | {"start_from": {"electra-small/rte": "albert/rte"}},
+            "electra-small/rte has a backbone of family electra, but starts from albert/rte, whose backbone is of "
+            "family albert; allowed: a start of the same family",
+        ),
         ({"start_from": {"rte": "rte"}}, "arms start from each other: albert/rte, which starts from albert/rte"),
     ],
 )
