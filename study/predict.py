@@ -123,8 +123,9 @@ def _predict_file(file: Path, options: Options) -> int:
     rows = read_texts(trained.task, file)
     _warn_of_another_task(trained.task, file)
     examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
-    # A sampled exit draws the same layers in every run of this command; the trial's evaluation drew other layers.
-    result = infer(trained.model, examples, INFERENCE_BATCH, seeded_generator(trained.spec.seed, "predict", 0))
+    # A sampled exit draws the same layers each time for a file; the trial's evaluation drew other layers.
+    generator = seeded_generator(trained.spec.seed, f"predict {rows.texts}", 0)
+    result = infer(trained.model, examples, INFERENCE_BATCH, generator)
     answers = answers_text(trained.task, examples.ids.tolist(), result)
     if options.to is None:
         print(answers, end="", flush=True)

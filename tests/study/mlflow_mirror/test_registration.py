@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from helpers.made_studies import arm, write_study
 from helpers.places import ROOT
 from helpers.trials import run_to_the_end, spec_of
@@ -74,6 +76,13 @@ def test_served_model_draws_other_exits_in_each_batch(tmp_path: Path) -> None:
     context = PythonModelContext({"model": run.outcome().model}, {})
     model = EarlyExitClassifier()
     model.load_context(context)
+    with torch.no_grad():
+        model._trained.model.lambda_head.output.weight.zero_()
+        model._trained.model.lambda_head.output.bias.fill_(math.log(0.25 / 0.75))  # a quarter leaves at each layer
+    words = ("dog", "cat", "boy", "girl", "house", "old", "sees", "likes")
+    single = [pd.DataFrame({"sentence": [f"the {one} {other} ."]}) for one in words for other in words]
+    alone = pd.concat([model.predict(context, one) for one in single])["exit_layer"]
+    assert abs(alone.mean() - 1.75) < 0.25  # of two layers; 1.75 is expected, give or take 0.05
     texts = pd.DataFrame({"sentence": ["the dog sees a cat ."] * 2 * BATCH_SIZE})
     layers = model.predict(context, texts)["exit_layer"].tolist()
     assert layers[:BATCH_SIZE] != layers[BATCH_SIZE:]
