@@ -306,8 +306,8 @@ class TimesMeasured(BaseEvent, frozen=True, kw_only=True):
     threads: AtLeastOne  # of PyTorch on the CPU
     torch: str  # version
     clock: Literal["cpu", "wall"]  # CPU time of the only thread, or wall-clock time
-    processors: AtLeastOne  # of the machine
-    others_before: WholeShare | None = None  # of all processors, used by other work just before; None: unknown
+    processors: AtLeastOne  # that the measurement was allowed to use
+    others_before: WholeShare | None = None  # of these processors, used by other work just before; None: unknown
     others_during: WholeShare | None = None
     seconds: NotNegative  # that the measurement took
     models: list[TimedModel]

@@ -458,7 +458,7 @@ def _timing_parts(
 
 @dataclass(frozen=True)
 class ProcessorTimes:
-    """Seconds that all processors of the machine have worked, and that this process has worked."""
+    """Seconds that the processors which this process may use have worked, and that this process has worked."""
 
     clock: float
     busy: float
@@ -470,25 +470,26 @@ class ProcessorTimes:
         """Read the times; None on a system without `/proc/stat`."""
         if not PROCESSOR_TIMES.exists():
             return None
-        lines = PROCESSOR_TIMES.read_text().splitlines()
-        numbers = [int(text) for text in lines[0].split()[1:]]
-        idle = numbers[3] + numbers[4]  # waiting for a disk is idle
-        ticks = sum(numbers[:8]) - idle  # guests are counted in user time already
+        usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        lines = [line.split() for line in PROCESSOR_TIMES.read_text().splitlines()]
+        rows = [[int(text) for text in numbers] for name, *numbers in lines if name in usable]
+        # Waiting for a disk (the fifth number) is idle; guests (from the ninth on) are counted in user time already.
+        ticks = sum(sum(row[:8]) - row[3] - row[4] for row in rows)
         used = os.times()
         return cls(
             clock=time.monotonic(),
             busy=ticks / os.sysconf("SC_CLK_TCK"),
             own=used.user + used.system + used.children_user + used.children_system,
-            processors=sum(line.startswith("cpu") for line in lines) - 1,
+            processors=len(rows),
         )
 
     def others_since(self, earlier: ProcessorTimes) -> float:
-        """Compute the share of all processors that other work has used since `earlier`."""
+        """Compute the share of these processors that other work has used since `earlier`."""
         seconds = (self.clock - earlier.clock) * self.processors
         return min(1.0, max(0.0, (self.busy - earlier.busy - self.own + earlier.own) / seconds))
 
 
 def measure_other_load(since: ProcessorTimes | None) -> float | None:
-    """Compute the share of all processors that other programs have used since then; None if it is unknown."""
+    """Compute the share of its processors that other programs have used since then; None if it is unknown."""
     now = ProcessorTimes.read()
     return None if since is None or now is None else round(now.others_since(since), 3)

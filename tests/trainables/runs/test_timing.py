@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -162,6 +164,20 @@ def test_texts_timed_in_detail_are_every_fifth_of_all_blocks():
 def test_one_thread_is_timed_by_its_processor_time(device, threads, clock, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     assert timing.choose_clock(torch.device(device)) is clock
+
+
+def test_load_of_others_is_that_of_the_processors_that_this_process_may_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "PROCESSOR_TIMES", tmp_path / "stat")
+    monkeypatch.setattr(timing.os, "sched_getaffinity", lambda _: {0, 1})
+
+    def read(ticks: int) -> ProcessorTimes:
+        lines = [f"cpu{number} {ticks if number < 2 else 0} 0 0 500 7 0 0 0 0 0" for number in range(64)]
+        (tmp_path / "stat").write_text("\n".join(["cpu  9 9 9 9 9 9 9 9 9 9", *lines, "intr 1"]) + "\n")
+        return ProcessorTimes.read()
+
+    ticks = os.sysconf("SC_CLK_TCK")
+    earlier, later = (replace(read(seconds * ticks), clock=2.0 * seconds, own=0.0) for seconds in (0, 10))
+    assert later.processors == 2 and later.others_since(earlier) == pytest.approx(0.5)
 
 
 def test_load_of_others_leaves_out_this_process():
