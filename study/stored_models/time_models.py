@@ -100,7 +100,7 @@ def _measure(stored: dict[str, list[Record]], options: Options) -> TimesMeasured
     began, sizes = time.monotonic(), read_batch_sizes(options.batch_sizes)
     models, layers, before, since = [], [], None, None
     for number, (task, records) in enumerate(stored.items()):
-        with ExitStack() as stack:
+        with ExitStack() as stack, _naming_memory_errors(task, len(records), device):
             contestants = _load(Path(options.study), records, device, stack)
             if number == 0:
                 quiet = ProcessorTimes.read()
@@ -182,6 +182,22 @@ def _load(folder: Path, records: Sequence[Record], device: str, stack: ExitStack
             )
         loaded[record.key] = Contestant(record.key, record.arm, trained.model, shared[tokens])
     return [loaded[record.key] for record in records]
+
+
+@contextmanager
+def _naming_memory_errors(task: str, models: int, device: str) -> Iterator[None]:
+    """Turn an error for lack of memory into a `ValueError` that names the models, which take turns in memory."""
+    from trainables.runs.training_errors import is_memory_error
+
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_memory_error(error):
+            raise
+        raise ValueError(
+            f"the memory of {device} cannot hold {counted(models, 'model')} on {TASKS[task].title}, which take turns; "
+            "allowed: a --device with more memory"
+        ) from error
 
 
 @contextmanager

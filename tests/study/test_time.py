@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
+import torch
 from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.messages import says
@@ -90,6 +91,18 @@ def test_models_that_are_there_are_timed_without_the_missing_ones(timed, capfd):
         (timed / "moved").rename(folder)
     assert missing == [record.key] and len(stored["rte"]) == 3 and record not in stored["rte"]
     assert says(capfd.readouterr().err, "1 of 4 final runs no longer exist: ", record.key)
+
+
+def test_too_little_memory_is_one_line(timed, monkeypatch):
+    def load(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 90.00 MiB.")
+
+    monkeypatch.setattr(time_models, "_load", load)
+    stored, _ = time_models._find_models(timed)
+    with pytest.raises(
+        ValueError, match=r"^the memory of c\w+ cannot hold 4 models on RTE, .* more memory$"
+    ):
+        time_models._measure(stored, Options(study=str(timed)))
 
 
 def test_too_few_minutes_are_refused(timed):

@@ -56,13 +56,18 @@ class FiniteLosses:
         self._checked = len(self._losses)
 
 
+def is_memory_error(error: BaseException) -> bool:
+    """Check if an error means that the memory of the machine or of the GPU is full."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)
+
+
 @contextmanager
 def naming_memory_errors(batch_size: int) -> Iterator[None]:
     """Turn out-of-memory errors into `OutOfMemory`, which gives the batch size and suggests a smaller one."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)):
+        if not is_memory_error(error):
             raise
         smaller = max(1, batch_size // 2)
         raise OutOfMemory(f"out of memory with batch_size {batch_size}; try batch_size {smaller}") from error
