@@ -300,21 +300,38 @@ class Evidence:
         """Measurements of inference times, one for each study and machine, newest first."""
         return list_measurements(self.studies)
 
-    def list_untimed_seeds(self, made: Measurement) -> list[int]:
-        """List the seeds of which a measurement timed no model, because the models no longer existed."""
-        cells = self.cells_by_place.values()
-        read = (made.read(cell, size) for cell in cells for size in made.batch_sizes)
-        timed = {seed for times in read if times is not None for seed in times.seeds}
-        return sorted({seed for cell in cells for seed in cell.seeds} - timed) if timed else []
+    def list_untimed(self, made: Measurement) -> list[str]:
+        """Name the models of the study that a measurement left out, because they did not exist then.
+
+        These are seeds if all arms lack the same ones, or else arms, with their seeds if not all are lacking.
+        """
+        own = {"/".join(place): cell.records for place, cell in self.cells_by_place.items()}
+        seeds = {name: [one.seed for one in records if one.key in made.records] for name, records in own.items()}
+        seeds = {name: of_study for name, of_study in seeds.items() if of_study}
+        untimed = {
+            name: [one.seed for one in own[name] if one.key in made.records.keys() - made.keys] for name in seeds
+        }
+        if untimed == seeds or not any(untimed.values()):
+            return []  # the table has no line of the measurement, or nothing is left out
+        words = {
+            name: f"seed{'s' * (len(lacking) > 1)} {', '.join(map(str, lacking))}" for name, lacking in untimed.items()
+        }
+        if len({*words.values()}) == 1:
+            return [*words.values()][:1]
+        return [
+            name if lacking == seeds[name] else f"{name} {words[name]}" for name, lacking in untimed.items() if lacking
+        ]
 
     def describe_measurement(self, made: Measurement) -> str:
-        """Name the machine of a measurement, the precisions if not all are float32, and the seeds that it left out."""
+        """Name the machine of a measurement, the precisions if not all are float32, and the models that it left out."""
         timed = [cell for cell in self.cells_by_place.values() if any(made.read(cell, n) for n in made.batch_sizes)]
         precisions = {str(one.config.get("precision", USUAL_PRECISION)) for cell in timed for one in cell.records}
+        if made.event.clock == "cpu":  # only GPUs have TensorFloat-32
+            precisions = {USUAL_PRECISION if precision == "tensorfloat32" else precision for precision in precisions}
         named = sorted(precisions) if precisions - {USUAL_PRECISION} else []
-        missing = self.list_untimed_seeds(made)
+        missing = self.list_untimed(made)
         parts = [made.machine, *[f"in {joined(named)}"] * bool(named)]
-        parts += [f"without seeds {', '.join(map(str, missing))}"] * bool(missing)
+        parts += [f"without {joined(missing)}"] * bool(missing)
         return ", ".join(parts)
 
     @property

@@ -56,12 +56,13 @@ def times_table(evidence: Evidence) -> Table | None:
         evidence,
         "times",
         title="Milliseconds per text{data}"
-        + ", {seeds}" * (not any(map(evidence.list_untimed_seeds, evidence.measurements))),
+        + ", {seeds}" * (not any(map(evidence.list_untimed, evidence.measurements))),
         first_column="arm, texts per batch",
         columns=COLUMNS,
         lines=first.lines,
         caption=(
-            "All models answered the same dev texts in turn. Each text's time is the median over the rounds, per text "
+            "All models answered the same dev texts in turn. A time runs from tokens on the device to the answer, "
+            "without tokenisation, padding and copies. Each text's time is the median over the rounds, per text "
             f"of its batch; mean, median and {SLOW_TEXTS}th percentile are over texts{' and seeds' * has_seeds}. "
             f'"Ratio" is the mean divided by that of {_name_references(evidence)}, or of the second arm that the line '
             "names. It is paired: same texts, same rounds. Intervals are 95 % intervals over "

@@ -35,7 +35,7 @@ from trainables.models.exit_rules import ExitRule, Sampled, read_setting
 from trainables.runs.times import DETAIL_EVERY, ExitKind, LayerTime, TimedModel
 
 RESAMPLES = 1_000
-MOST_OTHERS = 0.1  # share of all processors that other programs may use during a measurement
+MOST_OTHERS = 0.1  # share of the measurement's processors that other programs may use during a measurement
 MOST_SPREAD = 0.05  # of a model's times between rounds, see `Measurement.spread`
 SLOW_TEXTS = 90  # percentile
 MEDIAN_VARIANCE = math.pi / 2  # of a median over rounds, relative to the mean's: at most this for normal noise
@@ -305,14 +305,14 @@ class Measurement:
     def spread(self) -> float:
         """Typical standard deviation of a model's time between rounds, relative to the times of the other models.
 
-        The models of a task take turns in every round, so what slows all of them alike changes no ratio.
+        This is the median over the models, on the task and at the batch size where it is largest. The models of a task
+        take turns in every round, so what slows all of them alike changes no ratio.
         """
         together: dict[tuple[str, int], list[tuple[float, ...]]] = {}
         for (key, batch_size), model in self._own.items():
             if key in self.records and len(model.rounds) > 1:
                 together.setdefault((self.records[key].task, batch_size), []).append(model.rounds)
-        spreads = [spread for rounds in together.values() for spread in _find_spreads(np.array(rounds))]
-        return median(spreads) if spreads else 0.0
+        return max((median(_find_spreads(np.array(rounds))) for rounds in together.values()), default=0.0)
 
     @property
     def disturbance(self) -> str:
@@ -370,6 +370,11 @@ class Measurement:
         return LayerCosts(by_layer("layer"), by_layer("first"), cut, checks)
 
     @cached_property
+    def keys(self) -> set[str]:
+        """The keys of the trials whose models were timed."""
+        return {key for key, _ in self._own}
+
+    @cached_property
     def _own(self) -> dict[tuple[str, int], TimedModel]:
         return {(model.key, model.batch_size): model for model in self.event.models if model.exit == "own"}
 
@@ -389,15 +394,20 @@ def _find_spreads(rounds: np.ndarray) -> list[float]:
 
 
 def list_measurements(studies: Iterable[Study]) -> list[Measurement]:
-    """List one measurement for each study, machine and list of batch sizes, newest first.
+    """List the newest measurement for each study, machine and list of batch sizes, newest first.
 
-    This is the newest of those that nothing disturbed, or the newest of all if there is none.
+    This is the newest of those that nothing disturbed, or the newest of all if there is none. An earlier one stays if
+    it timed models that this one lacks.
     """
-    chosen: dict[tuple[str, str, str, int, tuple[int, ...]], Measurement] = {}
+    chosen: dict[tuple[str, str, str, int, tuple[int, ...]], list[Measurement]] = {}
     for study in studies:
         for event in study.facts.times:
             made = Measurement(event, study.records_by_key)
             place = (str(study.folder), event.host, event.device, event.threads, tuple(made.batch_sizes))
-            if place not in chosen or not made.disturbance or chosen[place].disturbance:
-                chosen[place] = made
-    return sorted(chosen.values(), key=lambda made: made.event.time, reverse=True)
+            earlier = chosen.setdefault(place, [])
+            if made.disturbance and not all(other.disturbance for other in earlier):
+                continue
+            is_trusted = not made.disturbance
+            kept = [other for other in earlier if other.keys - made.keys and not (is_trusted and other.disturbance)]
+            chosen[place] = [*kept, made]
+    return sorted((made for own in chosen.values() for made in own), key=lambda made: made.event.time, reverse=True)

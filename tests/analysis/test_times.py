@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import closing
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, evidence_of, read_table, write_study
+from helpers.made_studies import CONFIG, arm, evidence_of, read_table, write_study
 from helpers.timed_studies import timed_study
 from msgspec.structs import replace
 
@@ -29,6 +30,7 @@ from analysis.statistics.times import (
 )
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
+from study.facts.journal import Journal
 from trainables.models.exit_rules import Patience, Threshold
 from trainables.runs.times import TimedModel
 
@@ -101,6 +103,33 @@ def test_a_machine_that_slows_all_models_alike_is_no_disturbance(tmp_path):
     assert not made.disturbance and made.spread == pytest.approx(0.005, rel=0.5)
 
 
+def test_times_are_not_trusted_if_those_of_one_task_vary(tmp_path):
+    records = [row for task in ("rte", "mrpc", "cola") for name in MEANS for row in arm(name, task, [0.7] * 5)]
+    write_study(tmp_path / "s", records, seeds=5)
+    timed_study(tmp_path / "s", lambda record, size: MEANS[record.method], sizes=(1,))
+    assert not list_measurements([load_study(tmp_path / "s")])[0].disturbance
+    rng = np.random.default_rng(0)
+    with closing(Journal(tmp_path / "s")) as journal:
+        event, trials = journal.facts.times[-1], {record.key: record for record in journal.facts.records}
+        models = [
+            replace(model, rounds=tuple((np.array(model.rounds) * rng.uniform(0.8, 1.2, len(model.rounds))).tolist()))
+            if trials[model.key].task == "rte" and model.exit == "own"
+            else model
+            for model in event.models
+        ]
+        journal.append(replace(event, time=journal.now(), host="node-2", models=models))
+    made = next(made for made in list_measurements([load_study(tmp_path / "s")]) if made.event.host == "node-2")
+    assert "relative to one another, varied by" in made.disturbance
+
+
+def test_tensorfloat32_is_not_named_for_a_cpu(tmp_path):
+    config = CONFIG | {"precision": "tensorfloat32"}
+    records = [row for name in ("albert", "palbert") for row in arm(name, "rte", [0.7] * 5, config=config)]
+    write_study(tmp_path / "s", records, seeds=5)
+    timed_study(tmp_path / "s", lambda record, size: MEANS[record.method])
+    assert "tensorfloat32" not in times_table(evidence_of(tmp_path / "s")).heading
+
+
 def test_median_and_slow_texts_are_over_texts_and_seeds():
     times = Times([1, 2], np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 30.0]]), np.ones((2, 3)))
     assert (times.mean, times.median) == (6.5, 2.0)
@@ -136,6 +165,23 @@ def test_seeds_that_were_not_timed_are_named(tmp_path):
     assert "), without seeds 43, 45, 46: 2 of each arm's models, " in describe_times(evidence)[-1]
     whole = evidence_of(study_of(tmp_path / "whole", "albert", "palbert", seeds=5))
     assert "without seeds" not in times_table(whole).heading and "5 seeds" in times_table(whole).title
+
+
+def test_arms_and_seeds_that_a_measurement_lacks_are_named_and_an_earlier_one_that_has_them_stays(tmp_path):
+    folder = study_of(tmp_path / "s", "albert", "palbert", "pabee", seeds=5)
+    with closing(Journal(folder)) as journal:
+        event, trials = journal.facts.times[-1], {record.key: record for record in journal.facts.records}
+        gone = {
+            key for key, one in trials.items() if one.method == "pabee" or (one.method, one.seed) == ("palbert", 44)
+        }
+        kept = {name: [one for one in getattr(event, name) if one.key not in gone] for name in ("models", "layers")}
+        journal.append(replace(event, time=journal.now(), **kept))
+    evidence = evidence_of(folder)
+    table = times_table(evidence)
+    assert "), without palbert/rte seed 44 and pabee/rte; " in table.heading and "5 seeds" not in table.title
+    assert len(evidence.measurements) == 2 and "without" not in table.blocks[0].title
+    cells = evidence.cells_by_place
+    assert evidence.find_time_ratio(cells["pabee", "rte"], cells["albert", "rte"], 1) is not None
 
 
 def test_times_of_one_model_per_arm_are_over_no_seeds(tmp_path):
