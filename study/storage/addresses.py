@@ -104,12 +104,12 @@ def resolve_storage_address(text: str) -> str:
             raise ValueError(f"--storage is {text}; did you mean {scheme}://{path.lstrip('/')}?")
         return os.path.realpath(text)
     try:
-        scheme, host, path, query, _ = urlsplit(text)
+        scheme, host, path, query, fragment = urlsplit(text)
     except ValueError as error:  # such as s3://[::1
         raise ValueError(f"--storage is {masked(text)}: {error}; allowed: {_STORAGE}") from None
     if scheme not in PARAMETERS:
         raise ValueError(f"--storage is {masked(text)}; allowed: {_STORAGE}")
-    if ":" in host or "@" in host + query:  # a "/" in a password ends the host before the "@"
+    if ":" in host or "@" in host + query + fragment:  # a "/", "?" or "#" in a password ends the host before the "@"
         raise ValueError(
             f"--storage holds a user, a password or a port; allowed: {scheme}://BUCKET/PATH; {CREDENTIALS}"
         )
@@ -140,6 +140,7 @@ _TRACKING_CREDENTIALS = (
     "credentials come from environment variables: for an MLflow server, MLFLOW_TRACKING_USERNAME and "
     "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN; for PostgreSQL, PGPASSWORD"
 )
+_HOLDS_PASSWORD = f"--tracking-uri holds a password; allowed: the address without it; {_TRACKING_CREDENTIALS}"
 
 
 def check_tracking_address(text: str) -> str:
@@ -153,14 +154,15 @@ def check_tracking_address(text: str) -> str:
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {_TRACKING}")
     try:
-        _, host, path, query, _ = urlsplit(text)
+        _, host, path, query, fragment = urlsplit(text)
     except ValueError as error:  # such as http://[::1
         raise ValueError(f"--tracking-uri is {masked(text)}: {error}; allowed: {_TRACKING}") from None
-    user = (host + path).rpartition("@")[0] if "@" in host + path and scheme != "sqlite" else ""
-    is_token = bool(user) and scheme in ("http", "https")  # for a web server, a user alone is a token
+    user = (host + path).rpartition("@")[0] if scheme != "sqlite" else ""
+    # For a web server, a user alone is a token; a "?" or "#" in it ends the host before the "@".
+    is_token = scheme in ("http", "https") and "@" in host + path + query + fragment
     has_secret = SECRET_PARAMETER.search(f"?{unquote(query)}")  # also inside another parameter's value
     if ":" in user or is_token or has_secret:
-        raise ValueError(f"--tracking-uri holds a password; allowed: the address without it; {_TRACKING_CREDENTIALS}")
+        raise ValueError(_HOLDS_PASSWORD)
     place = host.rpartition("@")[2]
     port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else None
     if scheme in ("http", "https") and (not place or (port is not None and not is_port(port))):
@@ -176,7 +178,7 @@ def _check_database(text: str) -> None:
     """Check the URL of a database that is an MLflow store: its form, and that its driver is installed.
 
     Raises:
-        ValueError: if the URL names no database that lasts, or Python cannot import its driver.
+        ValueError: if the URL contains a password, names no database that lasts, or Python cannot import its driver.
     """
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
@@ -193,6 +195,8 @@ def _check_database(text: str) -> None:
             "allowed: a URL whose driver is installed; for PostgreSQL, postgresql+psycopg2://... with the package from "
             "pip install '.[postgresql]'"
         ) from None
+    if url.password is not None:  # a "?" or "#" in the password hides it from urlsplit
+        raise ValueError(_HOLDS_PASSWORD)
     path = url.database or ""
     if dialect.name == "sqlite" and (url.host or not path or ":memory:" in path or url.query.get("mode") == "memory"):
         raise ValueError(f"--tracking-uri is {masked(text)}, which names no file; allowed: {_TRACKING}")

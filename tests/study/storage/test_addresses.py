@@ -20,6 +20,7 @@ from study.storage.addresses import check_tracking_address, small_object
         ("ftp://anna:SECRET@host/path", "--storage is ftp://anna:***@host/path; allowed: a folder, file:///PATH"),
         ("s3://AKIA:SECRET@bucket/path", "a password or a port; allowed: s3://BUCKET/PATH"),
         ("s3://AKIA:SEC/RET@bucket/path", "a password or a port; allowed: s3://BUCKET/PATH"),
+        ("s3://AKIA#:SECRET@bucket/path", "a password or a port; allowed: s3://BUCKET/PATH"),
         ("s3://bucket/path?endpoint_override=a:SECRET@host", "--storage holds a user, a password or a port"),
         (
             "s3://bucket/path?access_key=A&secret_key=SECRET",
@@ -49,6 +50,10 @@ def test_impossible_storage_is_refused_without_traces(tmp_path, capsys, storage,
         "https://anna:SECRET@mlflow.example.org",
         "postgresql://anna:SECRET@host/db",
         "postgresql+psycopg2://anna:SEC/RET@host/db",
+        "postgresql+psycopg2://anna:SEC?RET@host/db",
+        "postgresql+psycopg2://anna:SEC#RET@host/db",
+        "https://SEC?RET@mlflow.example.org",
+        "https://anna:12#RET@mlflow.example.org",
         "https://mlflow.example.org/?token=SECRET",
     ],
 )
