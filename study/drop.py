@@ -22,10 +22,11 @@ from study.facts.events import TrialDropped
 from study.facts.journal import Journal
 from study.facts.plan_file import require_plan
 from study.facts.record import Record, find_trials
+from study.facts.study_facts import StudyFacts
 from study.launching.screen import describe_record, format_continuation, name_trial
 from study.storage.addresses import is_uri
-from study.storage.models import delete_weights, keeps_model, locate_model
-from study.storage.study_storage import find_original
+from study.storage.models import delete_weights, keeps_model, locate_model, model_exists
+from study.storage.study_storage import find_owner
 from study.terminal.command_line import Command, argument, option
 from study.terminal.text import counted, list_first, python
 from trainables.configuration.schema import Typed
@@ -92,20 +93,14 @@ def _drop_models(folder: Path) -> int:
     """Delete the weights of the models of all ended trials, except those from which other trials start.
 
     Raises:
-        ValueError: if a launch runs the study, or the models are also those of another study.
+        ValueError: if a launch runs the study, or a model is not that of this study alone.
     """
     plan = require_plan(folder).plan
     with closing(Journal(folder)) as journal:  # no launch runs the study meanwhile
         records = {record.key: record for record in journal.facts.records if keeps_model(record) and record.model}
         needed = _list_starting_models(compute_progress(plan, journal.facts), records.values())
-        models = [str(locate_model(record, folder).model) for key, record in records.items() if key not in needed]
-        original, own = find_original(folder, journal.facts), folder.resolve()
-        outside = [model for model in models if is_uri(model) or not Path(model).resolve().is_relative_to(own)]
-        if original and outside:
-            raise ValueError(
-                f"{folder} is a copy of {original}, and {outside[0]} belongs to both; allowed: "
-                f"{python()} -m study.drop {shlex.quote(str(original))} --models"
-            )
+        dropped = [record for key, record in records.items() if key not in needed]
+        models = _list_own_models(dropped, folder, journal.facts)
         sizes = [size for model in models if (size := delete_weights(model))]
     print(f"deleted the weights of {counted(len(sizes), 'model')}: {sum(sizes) / 1e6:,.1f} MB")
     if needed:
@@ -114,6 +109,28 @@ def _drop_models(folder: Path) -> int:
     print(f"no longer possible with the deleted models: {NEED_MODELS}")
     print("tables, tests, pictures and the report need no models; study.launch can add trials that need none of these")
     return 0
+
+
+def _list_own_models(records: Iterable[Record], folder: Path, facts: StudyFacts) -> list[str]:
+    """List the paths and URIs of the records' models.
+
+    Raises:
+        ValueError: if no launch of the study stored a model there, or another study may be the one that did.
+    """
+    models = []
+    for record in records:
+        model = str(locate_model(record, folder).model)
+        if not is_uri(model) and not Path(model).is_dir():
+            continue
+        owner = find_owner(model, key=record.key, folder=folder, facts=facts)
+        if owner == folder:
+            models.append(model)
+        elif model_exists(model):
+            raise ValueError(
+                f"{model} is a model of the study {owner}, of which {folder} may be a copy; allowed: {python()} -m "
+                f"study.drop {shlex.quote(str(owner))} --models; if the study was moved, move it back for this command"
+            )
+    return models
 
 
 def _list_starting_models(progress: StudyProgress, records: Iterable[Record]) -> list[str]:

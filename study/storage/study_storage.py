@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import uuid
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from study.facts.events import FILE
 from study.facts.study_facts import StudyFacts
 from study.plans.resolved_plan import digest
-from study.storage.addresses import join, resolve_storage_address
+from study.storage.addresses import is_uri, join, resolve_storage_address
+from study.storage.models import DESCRIPTION
 from study.storage.trial_places import open_place, trial_address
 
 
@@ -83,6 +85,39 @@ def find_original(folder: Path, facts: StudyFacts) -> Path | None:
             return original if first.readline() == other.readline() else None
     except OSError:
         return None
+
+
+def find_owner(model: str, *, key: str, folder: Path, facts: StudyFacts) -> Path:
+    """Return the folder of the study whose launch stored the model of trial `key` at this path or URI.
+
+    This is `folder`, or another folder from which the study in `folder` was copied or moved.
+
+    Raises:
+        ValueError: if no launch in the journal stored the trial's model there.
+    """
+    place = PurePosixPath(urlsplit(model).path if is_uri(model) else model)
+    if place.parts[-3:-1] == ("trials", key) and re.fullmatch(r"model-epoch-\d+", place.name):
+        if model == str(folder / "trials" / key / place.name):
+            return folder
+        owners = [
+            folder if began.folder is None or _is_same_study(folder, Path(began.folder)) else Path(began.folder)
+            for began in (launch.began for launch in facts.launches.values())
+            if began.storage
+            and join(trial_address(StudyStorage(began.storage, began.area).address, key), place.name) == model
+        ]
+        if owners and (is_uri(model) or (Path(model) / DESCRIPTION).is_file()):
+            return folder if folder in owners else owners[-1]
+    raise ValueError(
+        f"the journal of {folder} names {model} as the model of trial {key}; allowed: a model in "
+        f"{folder / 'trials' / key} or in the --storage of a launch"
+    )
+
+
+def _is_same_study(folder: Path, other: Path) -> bool:
+    try:
+        return (folder / FILE).samefile(other / FILE)
+    except OSError:
+        return False
 
 
 def _check_states(chosen: StudyStorage, before: StudyStorage, facts: StudyFacts) -> list[str]:

@@ -3,12 +3,15 @@
 import json
 import math
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from helpers.edited_studies import edit_events, read_event_lines, write_events
 from helpers.launched_studies import launch, launched_study, mini_plan
-from helpers.messages import shown
+from helpers.messages import says, shown
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.swept_studies import SKILLS, swept_study
 
@@ -22,6 +25,7 @@ from analysis.studies.cells import find_repeats, make_rows
 from analysis.studies.load import load_study
 from study import drop
 from study.decisions.progress import compute_progress
+from study.facts.events import LaunchBegan
 from study.facts.journal import Journal
 from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
@@ -276,3 +280,60 @@ def test_printed_commands_quote_a_folder_with_blanks(tmp_path, capsys):
     assert drop.main([str(folder), record.key, "--because", "a bad disk"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to rewrite the tables: ")]
     assert line.endswith(f" -m study.rebuild '{folder}'")
+
+
+def edit_models(folder, place):
+    """Change the journal: the models of all trials are in the folder `place`."""
+    lines = [json.loads(line) for line in read_event_lines(folder)]
+    for outcome in filter(None, (line.get("outcome") for line in lines)):
+        if outcome.get("model"):
+            outcome["model"] = str(place(outcome["model"]))
+    write_events(folder, [json.dumps(line).encode() for line in lines])
+
+
+@pytest.mark.parametrize("name", ["notes", "trials/KEY/model-epoch-3"])
+def test_files_that_no_launch_stored_are_not_dropped(folder, tmp_path, capsys, name):
+    shutil.rmtree(folder / "trials")
+    files = [tmp_path / name / file for file in ("a.tex", "model.json")]
+    files[0].parent.mkdir(parents=True)
+    for file in files:
+        file.touch()
+    edit_models(folder, lambda model: tmp_path / name)
+    assert drop.main([str(folder), "--models"]) == 2
+    error = capsys.readouterr().err
+    assert says(error, f"the journal of {folder} names {tmp_path / name} as the model", "allowed: ")
+    assert error.count("\n") == 1 and all(file.exists() for file in files)
+
+
+@pytest.fixture
+def stored(folder, tmp_path):
+    """A study whose models are in its area of a storage that studies share."""
+    area = tmp_path / "storage" / "s-1a"
+    area.mkdir(parents=True)
+    (folder / "trials").rename(area / "trials")
+    edit_models(folder, lambda model: area / Path(model).relative_to(folder))
+    storage = {"storage": str(tmp_path / "storage"), "area": "s-1a", "folder": str(folder)}
+    edit_events(folder, LaunchBegan, lambda event: event.update(storage))
+    return area
+
+
+def test_models_in_a_shared_storage_are_dropped(folder, stored, capsys):
+    assert drop.main([str(folder), "--models"]) == 0
+    assert "deleted the weights of 3 models" in capsys.readouterr().out
+    assert [[path.name for path in model.iterdir()] for model in model_folders(stored)] == [["model.json"]] * 3
+
+
+@pytest.mark.parametrize("change", ["none", "original is renamed", "copy is launched"])
+def test_copy_of_a_study_keeps_the_models_of_the_original(folder, stored, tmp_path, capsys, change):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    if change == "original is renamed":
+        folder.rename(tmp_path / "renamed")
+    if change == "copy is launched":
+        event = json.loads(read_event_lines(copy)[0]) | {"launch": 2, "area": "copy-2b", "folder": str(copy)}
+        write_events(copy, [*read_event_lines(copy), json.dumps(event).encode()])
+    assert drop.main([str(copy), "--models"]) == 2
+    error = capsys.readouterr().err
+    assert says(error, f"of the study {folder}, of which {copy} may be a copy", f"study.drop {folder} --models")
+    assert error.count("\n") == 1 and all((model / "model.safetensors").exists() for model in model_folders(stored))
+    if change == "copy is launched":
+        assert drop.main([str(folder), "--models"]) == drop.main([str(copy), "--models"]) == 0
