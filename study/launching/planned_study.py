@@ -36,7 +36,7 @@ from study.facts.plan_file import (
 )
 from study.facts.provenance import Provenance
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import ANSWER, DEV_TABLE, RUNS
+from study.facts.study_folder import ANSWER, DEV_TABLE, RUNS, compute_plan_digest
 from study.launching.options import LaunchOptions
 from study.launching.reading import plan_from, read_comparing, settings_from
 from study.plans.arm_checks import describe_segments
@@ -244,6 +244,11 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
         )
 
 
+def name_registry(uri: str) -> str:
+    """Name the MLflow store in which --register registers a plan, as the journal does."""
+    return f"MLflow {masked(uri)}"
+
+
 def find_reopened(
     progress: StudyProgress, code: Provenance, folder: Path, options: LaunchOptions
 ) -> dict[str, Reopening]:
@@ -255,7 +260,12 @@ def find_reopened(
         ValueError: if --register comes too late, or trials would run after the study was scored on test labels.
     """
     if options.register and progress.facts.trials:
-        raise ValueError(f"--register: the study {folder} already has trials; allowed: a study without trials")
+        plan, place = compute_plan_digest(folder), name_registry(options.tracking_uri or "")
+        if not any(event.digest == plan and event.place == place for event in progress.facts.registered):
+            raise ValueError(
+                f"--register: the study {folder} already has trials, and {place} did not register its plan before "
+                "them; allowed: a study without trials, or leave out --register"
+            )
     reopened = find_reopenable(progress, code, retry_failed=options.retry_failed)
     wanted = find_reasons_to_retry(progress, code, retry_failed=options.retry_failed)
     if left := len(wanted) - len(reopened):

@@ -23,7 +23,7 @@ from study.launching.child_processes import measure_models, start_mirror, wait_f
 from study.launching.forecast import estimate_space
 from study.launching.live_view import LiveView
 from study.launching.options import LaunchOptions, check_gpu_limit
-from study.launching.planned_study import command_line
+from study.launching.planned_study import command_line, name_registry
 from study.launching.screen import failures_command
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.rebuild import write_files
@@ -104,7 +104,7 @@ class Launch:
             done = subprocess.run([*command, "--patience", "10"], capture_output=True, text=True, check=False)
             if done.returncode:
                 raise ValueError(f"--register: {done.stderr.strip()}; no trial was started")
-            places.append(f"MLflow {masked(uri)}")
+            places.append(name_registry(uri))
         now = self.journal.now()
         self.journal.append(*(PlanRegistered(time=now, digest=digest_of_plan, place=place) for place in places))
 

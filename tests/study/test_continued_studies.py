@@ -5,8 +5,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from helpers.corpora import word_tokenizer
+from helpers.edited_studies import read_event_lines, write_events
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import PROVENANCE, launched_study, mini_plan
 from helpers.launched_studies import launch as run_launch
@@ -17,10 +19,11 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch
-from study.facts.events import Execution, ScoredOnTest
+from study.facts.events import Execution, PlanRegistered, ScoredOnTest
 from study.facts.journal import Journal
 from study.facts.plan_file import compare_plans, require_plan
 from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.study_folder import compute_plan_digest
 from study.launching import last_screen
 from study.launching.last_screen import extensions
 from study.launching.options import keep_execution
@@ -383,6 +386,20 @@ def test_dry_run_refuses_what_the_launch_refuses(tmp_path, capsys, options):
     assert launch.main(["--continue", str(folder), *options, "--dry-run"]) == 2
     fault = "already has trials" if "--register" in options else "rte was scored on test labels"
     assert fault in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("registered", "code"), [("same", 0), ("other plan", 2), ("other store", 2)])
+def test_registered_study_continues_with_the_same_command(tmp_path, capsys, registered, code):
+    plan, uri = mini_plan(methods=("albert",), tasks=("rte",)), f"sqlite:///{tmp_path}/a.db"
+    run_launch(tmp_path / "s", plan, killed_after=3)
+    digest = "beef" if registered == "other plan" else compute_plan_digest(tmp_path / "s")
+    place = "MLflow http://b" if registered == "other store" else f"MLflow {uri}"
+    event = PlanRegistered(time=read_facts(tmp_path / "s").time, digest=digest, place=place)
+    first, *rest = read_event_lines(tmp_path / "s")
+    write_events(tmp_path / "s", [first, msgspec.json.encode(event), *rest])
+    asked = ["--continue", str(tmp_path / "s"), "--register", "--tracking-uri", uri]
+    assert launch.main([*asked, "--dry-run"]) == code
+    assert code == 0 or f"and MLflow {uri} did not register its plan" in capsys.readouterr().err
 
 
 def test_preset_that_asks_for_less_than_the_study_has_is_named(tmp_path, capsys):
