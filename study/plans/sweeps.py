@@ -51,9 +51,16 @@ def read_vary_table(table: object) -> list[str]:
 
 
 def add_vary_table(fields: Mapping[str, Any], table: object, *, is_searched: bool) -> dict[str, Any]:
-    """Add the variants of the table `vary` to the fields of a plan file; without a search, set `samples` to 0."""
-    methods = [*fields.get("methods", []), *read_vary_table(table)]
-    return {**({} if is_searched or "search_only" in fields else {"samples": 0}), **fields, "methods": methods}
+    """Add the variants of the table `vary` to the fields of a plan file; without a search, set `samples` to 0.
+
+    Raises:
+        ValueError: if the table is invalid, or `methods` is not a list.
+    """
+    methods = fields.get("methods", [])
+    if not isinstance(methods, list):
+        raise ValueError(f"methods is {methods!r}; allowed: a list")
+    added = {} if is_searched or "search_only" in fields else {"samples": 0}
+    return {**added, **fields, "methods": [*methods, *read_vary_table(table)]}
 
 
 def describe_sweeps(plan: ResolvedPlan) -> list[str]:

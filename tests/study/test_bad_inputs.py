@@ -116,6 +116,10 @@ def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, snap
         b'sampler = "cmae"',
         b"[early_stopping]\ngrace = 0",
         b'methods = ["palbret"]',
+        b'methods = "palbert"\n[vary.palbert]\nbeta = [0.1, 0.3]',
+        b"methods = 5\n[vary.palbert]\nbeta = [0.1, 0.3]",
+        b'[first]\n"palbert/rte" = [{origin = "x", values = 3}]',
+        b'[first]\n"palbert/rte" = [{origin = "x", values = {beta = [1]}}]',
     ],
 )
 def test_plan_file_is_checked_like_options(capsys, here, content, snapshot):

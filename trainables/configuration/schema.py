@@ -98,8 +98,9 @@ def to_plain(value: Any) -> Any:
 def _explain(message: str, kind: Any, value: object) -> str:
     """Rewrite an error message of msgspec: give the field's name, the value and the allowed values."""
     rule, _, path = message.partition(" - at `$")
-    names = re.findall(r"[^.\[\]`]+", path)
-    field = _find_type(kind, names, value)
+    steps = re.findall(r"\.{3}|[^.\[\]`]+", path)
+    field = _find_type(kind, steps, value)
+    names = [step for step in steps if step != _ANY_KEY]
     structs = [member for member in _list_members(field) if isinstance(member, inspect.StructType)]
     if rule.startswith("Object missing required field "):
         return f"the field {_join_path(names, rule)} is missing"
@@ -111,7 +112,7 @@ def _explain(message: str, kind: Any, value: object) -> str:
         return rule  # the message of an error that the type's `__post_init__` raised
     literals = [member for member in _list_members(field) if isinstance(member, inspect.LiteralType)]
     choices = [str(choice) for literal in literals for choice in literal.values] or [str(each.tag) for each in structs]
-    present, near = _follow(value, names), ""
+    present, near = _follow(value, steps), ""
     if choices and rule.startswith(("Invalid ", "Expected `str`")):
         allowed, near = ", ".join(choices), suggest_nearest(present, choices) if isinstance(present, str) else ""
     else:
@@ -120,6 +121,7 @@ def _explain(message: str, kind: Any, value: object) -> str:
     return f"{'.'.join(names) or 'the value'} is {present!r}; allowed: {allowed}{near}"
 
 
+_ANY_KEY = "..."  # stands for a dictionary key, which msgspec's message leaves out
 _TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -138,21 +140,22 @@ def _join_path(names: list[str], rule: str) -> str:
     return ".".join([*names, rule.split("`")[1]])
 
 
-def _follow(value: Any, names: list[str]) -> object:
-    for name in names:
-        if name == "...":  # stands for a dictionary key, which msgspec's message leaves out
+def _follow(value: Any, steps: list[str]) -> object:
+    """Find the value at the path `steps`; if a key is unknown, return the dictionary."""
+    for name in steps:
+        if name == _ANY_KEY:
             return value
         value = value[int(name)] if isinstance(value, list | tuple) else value[name]
     return value
 
 
-def _find_type(kind: Any, names: list[str], value: Any) -> inspect.Type:
-    """Find the type of the field at the path `names`."""
+def _find_type(kind: Any, steps: list[str], value: Any) -> inspect.Type:
+    """Find the type of the field at the path `steps`; below a dictionary or a list, return its type."""
     found = inspect.type_info(kind)
-    for name in names:
+    for name in steps:
         structs = [member for member in _list_members(found) if isinstance(member, inspect.StructType)]
         matching = [each for each in structs if each.tag is None or each.tag == value.get(each.tag_field)]
-        if not matching:
+        if name == _ANY_KEY or not matching:
             break
         found, value = next(each.type for each in matching[0].fields if each.encode_name == name), value[name]
     return found
