@@ -8,6 +8,7 @@ same as in a study's tables.
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -138,6 +139,11 @@ def _read(path: Path) -> pd.DataFrame:
             raise ValueError(
                 f"{path}: {name} is missing in {len(empty)} of {len(rows)} rows, first in row {empty[0] + 1}"
             )
+    for name in ("label", "answer"):
+        if len(nested := np.flatnonzero(rows[name].map(pd.api.types.is_list_like))):
+            value = rows[name].iloc[nested[0]]
+            shown = reprlib.repr(value.tolist() if isinstance(value, np.ndarray) else value)
+            raise ValueError(f"{path}: {name} is {shown} in row {nested[0] + 1}; allowed: a class or a number")
     rows = rows.assign(**{name: text for name, text in WITHOUT.items() if name not in rows})
     rows = rows[[*NAMES, "label", "answer"]].astype(TEXTS)
     return rows.assign(**{name: rows[name].fillna(text) for name, text in WITHOUT.items()})

@@ -271,3 +271,13 @@ def test_a_file_that_cannot_be_read_is_named_in_one_line(name, content, message,
     assert compare.main([name]) == 2
     output, error = capsys.readouterr()
     assert output == "" and error.startswith(f"analysis.compare: {message}") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("answer", "shown"), [([0.1, 0.9], "[0.1, 0.9]"), ({"no": 0.1}, "{'no': 0.1}")])
+def test_an_answer_with_several_values_is_refused(ending, answer, shown, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(made().assign(answer=[answer] * len(made())), Path(f"rows.{ending}"))
+    assert compare.main([f"rows.{ending}"]) == 2
+    said = f"analysis.compare: rows.{ending}: answer is {shown} in row 1; allowed: a class or a number\n"
+    assert capsys.readouterr() == ("", said)
