@@ -40,7 +40,7 @@ from study.launching.reading import complete_execution
 from study.launching.running import Launch, measure_resources
 from study.rebuild import EXPORTS, check_places, repair_predictions, write_files
 from study.storage.addresses import is_same_disk, join, local_path, make_writable, resolve_storage_address
-from study.storage.study_storage import StudyStorage, choose_storage
+from study.storage.study_storage import StudyStorage, choose_storage, prune_ended
 from study.stored_models.choice import with_current_model_address
 from study.terminal.command_line import Command
 from study.terminal.output import lasting_outputs, show_waiting
@@ -129,6 +129,7 @@ def run_study(study: PlannedStudy, options: LaunchOptions) -> int:
                 is_exported = write_files(folder, scheduler.progress)
         else:
             end_unsettled(scheduler, storage=storage.address, folder=folder)
+            prune_ended(storage, folder, journal.facts)
             lines = [study.describe(), f"the trials write their output to {folder / WORKERS_LOG}"]
             if options.max_minutes is not None:
                 costs, left = measure_costs(journal.facts), scheduler.progress.list_arms_left(reopened)

@@ -12,8 +12,8 @@ from study.facts.events import FILE
 from study.facts.study_facts import StudyFacts
 from study.plans.resolved_plan import digest
 from study.storage.addresses import is_uri, join, resolve_storage_address
-from study.storage.models import DESCRIPTION
-from study.storage.trial_places import open_place, trial_address
+from study.storage.models import DESCRIPTION, keeps_model
+from study.storage.trial_places import list_trial_files, open_place, trial_address
 
 
 class StudyStorage(NamedTuple):
@@ -85,6 +85,19 @@ def find_original(folder: Path, facts: StudyFacts) -> Path | None:
             return original if first.readline() == other.readline() else None
     except OSError:
         return None
+
+
+def prune_ended(storage: StudyStorage, folder: Path, facts: StudyFacts) -> None:
+    """Delete the states of ended trials that a killed launch has left in the storage.
+
+    If studies of an earlier version share a storage without areas, nothing is deleted: equal trials have one folder.
+    """
+    if storage.area is None and storage.place != str(folder.resolve()):
+        return
+    for key, names in list_trial_files(storage.address).items():
+        record = facts.trials[key].record if key in facts.trials else None
+        if record and (not keeps_model(record) or not all(name.startswith("model-epoch-") for name in names)):
+            open_place(trial_address(storage.address, key)).prune(record)
 
 
 def find_owner(model: str, *, key: str, folder: Path, facts: StudyFacts) -> Path:

@@ -26,10 +26,11 @@ import tempfile
 import time
 import uuid
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EINVAL
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from study.facts.record import Record
@@ -268,6 +269,24 @@ def _check_folder(folder: Path) -> None:
 def trial_address(storage: str, key: str) -> str:
     """Return the path or URI of the trial's files."""
     return join(storage, f"trials/{key}")
+
+
+@retry_outages
+def list_trial_files(storage: str) -> dict[str, set[str]]:
+    """Map the key of each trial with files in the storage to the names of its files and folders, in one listing."""
+    if is_uri(storage):
+        from pyarrow.fs import FileSelector
+
+        files, root = open_uri(join(storage, "trials"))
+        listed = files.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
+        paths = [PurePosixPath(info.path).relative_to(root) for info in listed]
+    else:
+        paths = [path.relative_to(Path(storage, "trials")) for path in Path(storage, "trials").glob("*/*")]
+    names = defaultdict[str, set[str]](set)
+    for path in paths:
+        if len(path.parts) > 1:
+            names[path.parts[0]].add(path.parts[1])
+    return names
 
 
 def open_place(address: str) -> TrialPlace:

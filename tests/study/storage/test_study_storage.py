@@ -7,7 +7,8 @@ import sys
 import pytest
 from helpers.edited_studies import edit_events
 from helpers.journals import MadeJournal
-from helpers.launched_studies import launched_study
+from helpers.launched_studies import launch as run_launch
+from helpers.launched_studies import launched_study, mini_plan
 
 from study import launch
 from study.facts.events import LaunchBegan
@@ -15,7 +16,7 @@ from study.facts.plan_file import require_plan
 from study.facts.study_facts import read_facts
 from study.launch import run_study
 from study.launching.planned_study import prepare
-from study.storage.study_storage import StudyStorage, choose_storage
+from study.storage.study_storage import StudyStorage, choose_storage, prune_ended
 from study.storage.trial_places import trial_address
 
 
@@ -127,3 +128,44 @@ def test_copy_of_a_finished_study_names_no_storage(tmp_path, capsys):
     assert run_study(prepare(require_plan(folder).plan.request, options), options) == 0
     error = capsys.readouterr().err
     assert "nothing is left to do\n" in error and "restart" not in error and "--storage is" not in error
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """A study whose launch was killed with trials under way; ended trials of both phases still have a state."""
+    folder = tmp_path / "s"
+    run_launch(folder, mini_plan(methods=("albert",), tasks=("rte",)), killed_after=16)
+    facts = read_facts(folder)
+    assert {record.phase for record in facts.records} == {"search", "confirm"} and facts.under_way
+    for key in facts.trials:
+        (folder / "trials" / key).mkdir(parents=True, exist_ok=True)
+        (folder / "trials" / key / "state.pt").touch()
+    (folder / "trials" / "foreign").mkdir()
+    (folder / "trials" / "foreign" / "state.pt").touch()
+    return folder
+
+
+def check_states(folder):
+    """Only trials under way have states, and those whose models are kept have their models."""
+    facts = read_facts(folder)
+    assert {path.parent.name for path in folder.glob("trials/*/state.pt")} == {*facts.under_way, "foreign"}
+    kept = {record.key for record in facts.records if record.phase == "confirm"}
+    assert {path.parents[1].name for path in folder.glob("trials/*/*/model.safetensors")} == kept
+    assert {path.name for path in folder.glob("trials/*")} == {*facts.under_way, *kept, "foreign"}
+
+
+def test_launch_deletes_the_states_of_ended_trials(killed, monkeypatch):
+    monkeypatch.setattr("study.launch.Launch.run", lambda self: True)
+    assert launch.main(["--continue", str(killed), "--driver", "local", "--tracking-uri", "none"]) == 1
+    check_states(killed)
+
+
+def test_states_of_ended_trials_are_deleted_under_a_uri(killed, tmp_path):
+    prune_ended(StudyStorage(f"file://{tmp_path}", "s"), tmp_path / "study", read_facts(killed))
+    check_states(killed)
+
+
+def test_states_in_a_storage_without_areas_stay(killed, tmp_path):
+    before = sorted(killed.rglob("*"))
+    prune_ended(StudyStorage(str(killed)), tmp_path / "study", read_facts(killed))
+    assert sorted(killed.rglob("*")) == before
