@@ -51,9 +51,10 @@ def running_then(folder: Path, options: LaunchOptions) -> Iterator[None]:
             places = {"STUDY_FOLDER": str(folder.resolve()), "STUDY_STATUS": status}
             failed = len(compute_progress(last.began.plan, facts).failures)
             environment = {**os.environ, **places, "STUDY_FAILED_TRIALS": str(failed)}
-            code = subprocess.run(split_command(options.then), env=environment, check=False).returncode
-            if code:
-                print_lines([f"--then {options.then} ended with status {code}"], sys.stderr)
+            command = split_command(options.then)
+            code = subprocess.run(command, env=environment, check=False).returncode
+            if code:  # the arguments may be secret
+                print_lines([f"--then {command[0]} ended with status {code}"], sys.stderr)
 
 
 def measure_models(journal: Journal, folder: Path, options: LaunchOptions, *, until: float) -> None:

@@ -265,7 +265,7 @@ def check_options(options: LaunchOptions) -> None:
 
 
 def split_command(command: str) -> list[str]:
-    """Split the command of --then into its words, without a shell.
+    """Split the command of --then into its words, without a shell. Errors leave out its arguments, which may be secret.
 
     Raises:
         ValueError: if the command has an open quote, or its program does not exist.
@@ -273,11 +273,11 @@ def split_command(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise ValueError(f"--then {command!r} is not a command: {error}") from None
+        raise ValueError(f"--then is not a command: {error}") from None
     if not words or shutil.which(words[0]) is None:
         raise ValueError(
-            f"--then {command!r}: there is no program {words[0] if words else ''!r}; allowed: a program and its "
-            "arguments, or sh -c '...' for a line of the shell"
+            f"--then: there is no program {words[0] if words else ''!r}; allowed: a program and its arguments, or "
+            "sh -c '...' for a line of the shell"
         )
     return words
 

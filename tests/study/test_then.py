@@ -50,9 +50,10 @@ def test_command_runs_after_a_finished_study_and_its_failure_is_told(tmp_path, c
     folder = tmp_path / "s"
     launch_fully(folder, mini_plan(methods=("albert",), tasks=("rte",)))
     asked = ["--continue", str(folder), "--tracking-uri", "none", "--driver", "local"]
-    assert launch.main([*asked, "--then", "sh -c 'echo ended: $STUDY_STATUS; exit 3'"]) == 0
+    assert launch.main([*asked, "--then", "sh -c 'echo ended: $STUDY_STATUS; exit 3' SECRET"]) == 0
     printed = capfd.readouterr()
-    assert "ended: complete" in printed.out and "--then sh -c " in printed.err and "ended with status 3" in printed.err
+    assert "ended: complete" in printed.out and "--then sh ended with status 3\n" in printed.err
+    assert "SECRET" not in printed.out + printed.err
 
 
 def test_refused_launch_runs_no_command(tmp_path, capsys):
@@ -66,12 +67,12 @@ def test_refused_launch_runs_no_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("then", "parts"),
     [
-        ("nosuchprogram now", ["--then", "there is no program 'nosuchprogram'", "sh -c '...'"]),
-        ("sh -c 'open", ["--then", "is not a command: No closing quotation"]),
+        ("nosuchprogram SECRET", ["--then", "there is no program 'nosuchprogram'", "sh -c '...'"]),
+        ("sh -c 'open SECRET", ["--then", "is not a command: No closing quotation"]),
     ],
 )
 def test_command_that_cannot_run_is_refused_at_the_start(then, parts, tmp_path, capsys):
     asked = ["--profile", "mini", "--task", "rte", "--out", str(tmp_path)]
     assert launch.main([*asked, "--then", then, "--dry-run"]) == 2
     error = capsys.readouterr().err
-    assert says(error, *parts) and error.count("\n") == 1, error
+    assert says(error, *parts) and "SECRET" not in error and error.count("\n") == 1, error
