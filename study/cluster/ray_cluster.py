@@ -93,7 +93,7 @@ def _join(address: str) -> None:
 
 def describe_readable_token() -> str | None:
     """Describe the token file of this machine and the remedy if other users may open the file; else return None."""
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token"))  # noqa: PTH111  # keeps ~ without a home
     try:
         is_private = not path.stat().st_mode & 0o077
     except OSError:

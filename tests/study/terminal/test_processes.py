@@ -122,3 +122,21 @@ def test_python_without_dependencies_names_the_right_one(command):
 def test_program_that_imports_us_without_dependencies_gets_an_import_error():
     done = subprocess.run([sys.executable, "-S", "-c", "import study"], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith("ImportError: ") and "lacks the package msgspec" in done.stderr
+
+
+WITHOUT_HOME = """
+import pwd
+def fail(user): raise KeyError(user)
+pwd.getpwuid = fail
+import study.launch
+from study.cluster.ray_cluster import describe_readable_token
+assert describe_readable_token() is None
+"""
+
+
+def test_a_user_without_a_home_imports_the_launch(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "RAY_AUTH_TOKEN_PATH")}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_HOME], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
