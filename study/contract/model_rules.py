@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import trainables
-from study.contract.space_rules import Method, require
+from study.contract.space_rules import Method, RuleBroken, require
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import load_split
 from trainables.data.tasks import GLUE_TASKS, TASKS
 from trainables.encoders.loading import load_encoder, load_tokenizer
-from trainables.models.answer_rules import KEPT
+from trainables.models.answer_rules import check_rules
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitResult, Step, apply_exit, describe_rule
 from trainables.runs.random_numbers import seeded_random
@@ -111,12 +111,11 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
         )
         outputs = model.eval().all_exits(batch)
         first, lambdas = outputs.logits[0], None if outputs.exit_head is None else outputs.exit_head[0]
+        try:
+            check_rules(model)
+        except ValueError as error:
+            raise RuleBroken(str(error)) from None
         for rule in (model.exit_rule, *model.sweep_rules()):
-            namesake = KEPT.get(rule.name, type(rule))
-            taken = (
-                f"exit rule {type(rule).__name__} has the name of a built-in rule, {rule.name}; allowed: another name"
-            )
-            require(namesake is type(rule), taken, type(rule).step)
             state = rule.start(len(outputs.logits), first, _seeded())
             step = rule.step(state, 1, len(outputs.logits), first, lambdas)
             require(

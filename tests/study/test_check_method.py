@@ -76,7 +76,7 @@ RETURNED = {  # what stands there -> what is put there, the function that is nam
     "rule": (
         'name = "entropy_in_nats"',
         'name = "entropy"',
-        "def step",
+        "def build",
         "exit rule Entropy has the name of a built-in rule, entropy; allowed: another name",
     ),
     "build": ("return Mine(", "Mine(", "def build", "build returned None; allowed: an EarlyExitModel"),

@@ -8,7 +8,7 @@ with a threshold. Without rounding, PyTorch and NumPy could give different exits
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,16 @@ from trainables.models.exit_rules import (
     every_patience,
     find_namespace,
     nobody,
+    read_setting,
+    rule_as_json,
     softmax,
     zeros,
 )
 
 if TYPE_CHECKING:
     import torch
+
+    from trainables.models.early_exit import EarlyExitModel
 
 DECIMALS = 9
 TINY = 1e-300  # smallest probability, to avoid log(0)
@@ -220,6 +224,46 @@ def read_rule(name: str, fields: str) -> ExitRule | None:
     except (TypeError, ValueError):
         raise ValueError(f"the exit rule {name} does not have the fields {fields}") from None
     return rule
+
+
+def check_rules(model: EarlyExitModel) -> None:
+    """Check that results under the exit rules of a model can be stored, and told apart by name and setting.
+
+    Raises:
+        ValueError: if a rule has the name of another, or a swept rule cannot be stored or has the setting of another.
+    """
+    classes: dict[str, type] = {**KEPT}
+    for rule in (model.exit_rule, *model.sweep_rules()):
+        if (namesake := classes.setdefault(rule.name, type(rule))) is not type(rule):
+            other = "a built-in rule" if rule.name in KEPT else f"exit rule {namesake.__name__}"
+            raise ValueError(
+                f"exit rule {type(rule).__name__} has the name of {other}, {rule.name}; allowed: another name"
+            )
+    rules: dict[tuple[str, float | None], ExitRule] = {}
+    for rule in model.sweep_rules():
+        _check_storable(rule)
+        setting = read_setting(rule)
+        if setting is not None and rules.setdefault((rule.name, setting), rule) != rule:
+            raise ValueError(
+                f"two different swept rules {rule.name} have {rule.field} {setting:g}; allowed: one rule per value of "
+                f"{rule.field}, or classes with different names"
+            )
+
+
+def _check_storable(rule: ExitRule) -> None:
+    """Raise ValueError if a predictions file cannot have the fields of a swept rule, or cannot have its setting."""
+    kind = type(rule).__name__
+    values = {field.name: getattr(rule, field.name) for field in fields(rule)} if is_dataclass(rule) else {}
+    try:
+        rule_as_json(rule)
+        hash(rule)
+    except TypeError:
+        odd = (name for name, value in values.items() if not isinstance(value, int | float | str | None))
+        fault = next((f"has {name} of type {type(values[name]).__name__}" for name in odd), "is not a frozen dataclass")
+        allowed = "a frozen dataclass of numbers, texts, true, false and None"
+        raise ValueError(f"exit rule {kind} {fault}; allowed: {allowed}") from None
+    if rule.field is not None and not isinstance(value := getattr(rule, rule.field, None), int | float):
+        raise ValueError(f"exit rule {kind} has {rule.field} {value!r}, which is swept; allowed: a number")
 
 
 def list_rules(num_layers: int, num_labels: int) -> list[ExitRule]:

@@ -42,6 +42,7 @@ from trainables.encoders.loading import load_encoder
 from trainables.encoders.weights import check_fit
 from trainables.files.method_files import compute_digest
 from trainables.files.sources import hash_folder, hash_now
+from trainables.models.answer_rules import check_rules
 from trainables.models.devices import backward_precision, check_precision
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import LayerOutputs, with_setting
@@ -154,7 +155,7 @@ class TrainingRun:
 
         Raises:
             Unavailable: data, backbone or start model are missing, or the device does not support the precision.
-            ValueError: the spec has an invalid value.
+            ValueError: the spec has an invalid value, or results under the model's exit rules cannot be stored.
         """
         self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
         self.history: list[EpochRow] = []
@@ -166,6 +167,7 @@ class TrainingRun:
             check_precision(self._config.precision, self._device)
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache, limit=limit)
         self._model = self._make_model().to(self._device)
+        check_rules(self._model)
         rule, depth = self._model.exit_rule, self._model.encoder.num_layers
         early = [setting for setting in settings if with_setting(rule, setting).earliest(depth) < depth]
         self._exit_settings = early or settings  # a setting without early exits is evaluated only if there is no other

@@ -4,6 +4,8 @@ Run: pytest tests/trainables/models/test_answer_rules.py
 """
 
 from copy import copy
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,10 +21,21 @@ from trainables.models.answer_rules import (
     FPabee,
     MaxProbability,
     Pcee,
+    check_rules,
     list_rules,
     read_rule,
 )
-from trainables.models.exit_rules import LayerOutputs, Patience, apply_exit, read_setting, rule_as_json
+from trainables.models.exit_rules import (
+    ExitRule,
+    LastLayer,
+    LayerOutputs,
+    Patience,
+    Step,
+    apply_exit,
+    nobody,
+    read_setting,
+    rule_as_json,
+)
 
 LAYERS, EXAMPLES = 12, 60
 
@@ -170,6 +183,61 @@ def test_rules_are_read_back_from_predictions_files(snapshot):
     with pytest.raises(ValueError) as raised:
         read_rule("beem", '{"q": 1}')
     assert one_line(raised.value) == snapshot
+
+
+@dataclass(frozen=True)
+class Streak(ExitRule):
+    """A rule that is not of this package, and swept over two fields."""
+
+    length: int | None
+    margin: float = 0.1
+    name = "streak"
+    field = "length"
+
+    def step(self, state, layer, num_layers, logits, lambdas):
+        return Step(nobody(logits), logits, state)
+
+
+class Namesake(Streak):
+    """A rule whose author has forgotten its name."""
+
+
+class SurePatience(Patience):
+    """A rule with the name of a built-in rule."""
+
+
+@dataclass
+class Melting(ExitRule):
+    """A rule that is not frozen."""
+
+    length: int
+    name = "melting"
+    field = "length"
+    step = Streak.step
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [SurePatience(1, None)],
+        [Streak(1), Namesake(2)],
+        [Streak(np.int64(1))],
+        [Streak(1, [0.1])],
+        [Streak(1, 0.1), Streak(2, 0.1), Streak(1, 0.2)],
+        [Streak(None)],
+        [Melting(1)],
+    ],
+    ids=["built-in", "namesake", "numpy", "list", "two fields", "none", "not frozen"],
+)
+def test_swept_rules_that_cannot_be_told_apart_or_stored_are_refused(rules, snapshot):
+    with pytest.raises(ValueError) as raised:
+        check_rules(SimpleNamespace(exit_rule=LastLayer(), sweep_rules=lambda: rules))
+    assert one_line(raised.value) == snapshot
+
+
+def test_swept_rules_may_repeat_or_have_no_setting():
+    rules = [Streak(1), Streak(1), Streak(2), LastLayer(), *list_rules(LAYERS, 2)]
+    check_rules(SimpleNamespace(exit_rule=Streak(1), sweep_rules=lambda: rules))
 
 
 def test_earliest_layers_are_those_of_answers_that_suit_a_rule_best():

@@ -18,6 +18,8 @@ from safetensors.torch import load_file
 
 import trainables
 from trainables.configuration.schema import from_json, from_plain, to_plain
+from trainables.models.classifiers import ClassifierPerLayer
+from trainables.models.exit_rules import Patience
 from trainables.runs import random_numbers, training
 from trainables.runs.evaluation import evaluating
 from trainables.runs.trained_model import load_trained
@@ -319,6 +321,15 @@ def test_unknown_values_name_the_menu(changes, cache, snapshot):
     with pytest.raises(ValueError) as raised:
         TrainingRun(replace(spec, **changed), cache=cache)
     assert one_line(raised.value) == snapshot
+
+
+def test_swept_rules_are_checked_before_the_training(cache, monkeypatch):
+    class SurePatience(Patience):
+        """A rule whose author has forgotten its name."""
+
+    monkeypatch.setattr(ClassifierPerLayer, "sweep_rules", lambda model: [SurePatience(1, None)])
+    with pytest.raises(ValueError, match="exit rule SurePatience has the name of a built-in rule, patience; allowed: "):
+        TrainingRun(spec_of("pabee"), cache=cache)
 
 
 def test_spec_with_an_unknown_selection_is_not_read(snapshot):
