@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,11 +181,15 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
     Raises:
         ValueError: no class of `transformers` can represent the encoder.
     """
-    model = trained.model
-    is_classifier = isinstance(model, LastLayerModel) and not _find_plain_fault(model)
-    ours = model.cpu().state_dict()
-    config = _make_configuration(trained, model.encoder.num_layers, is_classifier=is_classifier)
-    held = _find_shared_parameters(_fill_plain_model(config, ours, _copy_tokenizer(trained), folder))
+    model, plain = trained.model.cpu(), None
+    ours = model.state_dict()
+    if isinstance(model, LastLayerModel):
+        with suppress(ValueError):  # a subclass may compute its logits in another way
+            plain = _make_classifier(trained, model.encoder.num_layers)
+    if plain is None:
+        plain = _fill_plain_model(_make_configuration(trained, model.encoder.num_layers, is_classifier=False), ours)
+    _save_plain_model(plain, trained, folder)
+    held = _find_shared_parameters(plain)
     save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
     methods = method_files.included()
     for name, content in methods.for_method(trainables.base_method(trained.spec.method)).items() if methods else ():
@@ -205,9 +210,19 @@ def export_at_layer(trained: TrainedModel, layer: int, folder: Path) -> None:
     Raises:
         ValueError: no class of `transformers` computes the logits of this layer.
     """
+    num_layers = trained.model.encoder.num_layers
+    if not 1 <= layer <= num_layers:
+        raise ValueError(f"the model has {num_layers} layers; allowed: 1 to {num_layers}")
+    _save_plain_model(_make_classifier(trained, layer), trained, folder)
+
+
+def _make_classifier(trained: TrainedModel, layer: int) -> PreTrainedModel:
+    """Make the sequence classifier of `transformers` that has the first layers of a model and computes their logits.
+
+    Raises:
+        ValueError: no class of `transformers` computes the logits of this layer.
+    """
     model = trained.model.cpu()
-    if not 1 <= layer <= model.encoder.num_layers:
-        raise ValueError(f"the model has {model.encoder.num_layers} layers; allowed: 1 to {model.encoder.num_layers}")
     if fault := _find_plain_fault(model):
         raise ValueError(fault)
     if (head := model.plain_head(layer - 1)) is None:
@@ -216,14 +231,13 @@ def export_at_layer(trained: TrainedModel, layer: int, folder: Path) -> None:
     weights = model.state_dict() | {
         f"{part}.{name}": weight for part, module in parts.items() for name, weight in module.state_dict().items()
     }
-    config = _make_configuration(trained, layer, is_classifier=True)
-    tokenizer = _copy_tokenizer(trained)
-    plain = _fill_plain_model(config, weights, tokenizer, folder)
-    batch = dict(tokenizer(*_PROBE, padding=True, return_tensors="pt"))
-    with torch.no_grad():
+    plain = _fill_plain_model(_make_configuration(trained, layer, is_classifier=True), weights)
+    batch = dict(_copy_tokenizer(trained)(*_PROBE, padding=True, return_tensors="pt"))
+    with torch.no_grad(), torch.random.fork_rng():
         ours, theirs = model.heads(batch)[0][layer - 1], plain.eval()(**batch).logits
     if not torch.allclose(ours, theirs, rtol=_SAME_LOGITS, atol=_SAME_LOGITS):
         raise ValueError(f"{type(plain).__name__} of transformers computes other logits than layer {layer}")
+    return plain
 
 
 def _find_plain_fault(model: EarlyExitModel) -> str:
@@ -251,18 +265,28 @@ def _copy_tokenizer(trained: TrainedModel) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _fill_plain_model(
-    config: PreTrainedConfig, weights: Mapping[str, Tensor], tokenizer: PreTrainedTokenizerBase, folder: Path
-) -> PreTrainedModel:
-    """Make the `transformers` model of a configuration, with these weights, and save it with the tokenizer."""
+def _fill_plain_model(config: PreTrainedConfig, weights: Mapping[str, Tensor]) -> PreTrainedModel:
+    """Make the `transformers` model of a configuration, with these weights.
+
+    Raises:
+        ValueError: a weight is missing, or has another shape.
+    """
     with torch.random.fork_rng():  # the random weights drawn here are replaced below
         plain = _make_plain_model(config)
-    with torch.no_grad(), quiet_transformers():
+    with torch.no_grad():
         for name, parameter in _find_shared_parameters(plain).items():
+            if name not in weights or weights[name].shape != parameter.shape:
+                shape = " x ".join(map(str, parameter.shape))
+                raise ValueError(f"the model has no weight {name} of {shape}, which {type(plain).__name__} needs")
             parameter.copy_(weights[name])
-        plain.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
     return plain
+
+
+def _save_plain_model(plain: PreTrainedModel, trained: TrainedModel, folder: Path) -> None:
+    """Save a `transformers` model with the tokenizer."""
+    with quiet_transformers():
+        plain.save_pretrained(folder)
+        _copy_tokenizer(trained).save_pretrained(folder)
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

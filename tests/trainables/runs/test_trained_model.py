@@ -21,6 +21,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from trainables.data.examples import encode
 from trainables.data.glue import Split
+from trainables.models.classifiers import LastLayerModel
 from trainables.runs.trained_model import TrainedModel, export_at_layer, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import UnreadableState
@@ -119,6 +120,36 @@ def test_a_classifier_that_transformers_has_gives_its_logits(method, task, backb
     torch.testing.assert_close(logits, trained.model.infer(batch).logits, atol=1e-5, rtol=0)
     assert tuple(plain.config.id2label.values()) == (trained.task.labels or ("score",))
     assert plain.config.problem_type == ("regression" if task == "stsb" else "single_label_classification")
+
+
+def twice_classified(model: LastLayerModel, index: int, pooled: torch.Tensor) -> torch.Tensor:
+    return 2 * model.classifier(pooled)
+
+
+def deep_classifier(model: LastLayerModel, *given: object) -> None:
+    PLAIN_INIT(model, *given)
+    model.classifier = torch.nn.Sequential(torch.nn.Tanh(), model.classifier)
+
+
+PLAIN_INIT = LastLayerModel.__init__
+
+
+@pytest.mark.parametrize(("name", "changed"), [("classified", twice_classified), ("__init__", deep_classifier)])
+def test_logits_that_transformers_does_not_compute_have_no_class(name, changed, cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(LastLayerModel, name, changed)
+    trained = unlike_any_other(cache, "albert", "rte", backbone="mini-bert")
+    folder = exported(trained, tmp_path / "to")
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertModel"]
+    batch = batch_of(folder)
+    assert torch.equal(load_trained(folder).model.infer(batch).logits, trained.model.infer(batch).logits)
+    with pytest.raises(ValueError, match="BertForSequenceClassification"):
+        export_at_layer(trained, 2, tmp_path)
+
+
+def test_another_loss_keeps_the_class_of_the_export(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(LastLayerModel, "loss", lambda model, batch: {"loss": model.classifier.weight.sum()})
+    folder = exported(unlike_any_other(cache, "albert", "rte", backbone="mini-bert"), tmp_path / "to")
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
 
 
 @torch.no_grad()
