@@ -238,14 +238,16 @@ def training_words(
     """Return a function that makes a context for faster training.
 
     Inside the context, the word embeddings contain only the tokens of `examples`. The results do not change, because
-    AdamW without weight decay does not update the other tokens' embeddings. With weight decay, and for ShareBERT, the
-    context does nothing. The model must already be on the device for training.
+    AdamW without weight decay does not update the other tokens' embeddings. With weight decay, for ShareBERT, and if
+    another module shares the embeddings, the context does nothing. The model must already be on its device.
     """
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
     embeddings, name = model.encoder.find_words()
     table = embeddings.get_submodule(name)
     assert isinstance(table, nn.Embedding)
+    if sum(weight is table.weight for _, weight in model.named_parameters(remove_duplicate=False)) > 1:  # tied weights
+        return nullcontext
     is_used = torch.zeros(table.num_embeddings, dtype=torch.bool)
     is_used[torch.from_numpy(examples.tokens.astype("int64"))] = True
     is_used[examples.pad_token] = True

@@ -190,7 +190,8 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
         plain = _fill_plain_model(_make_configuration(trained, model.encoder.num_layers, is_classifier=False), ours)
     _save_plain_model(plain, trained, folder)
     held = _find_shared_parameters(plain)
-    save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
+    heads = {name: weight.clone() for name, weight in ours.items() if name not in held}  # tied weights share memory
+    save_file(heads, folder / HEADS)
     methods = method_files.included()
     for name, content in methods.for_method(trainables.base_method(trained.spec.method)).items() if methods else ():
         (folder / METHODS).mkdir(exist_ok=True)

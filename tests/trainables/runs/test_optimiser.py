@@ -18,6 +18,8 @@ from trainables.configuration.schema import to_plain
 from trainables.data.examples import load_examples, prepare_tokenizer
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
+from trainables.models import classifiers
+from trainables.models.classifiers import LastLayerModel
 from trainables.runs import training
 from trainables.runs.optimiser import Optimiser, decay_groups, training_words
 from trainables.runs.training import TrainingRun
@@ -322,10 +324,10 @@ def test_other_precisions_scale_nothing_and_keep_their_state():
 # Embeddings that no training example uses stay out of training.
 
 
-def trained(cache, folder, backbone="mini-albert"):
-    config = values_of("palbert", "rte") | {"epochs": 1, "batch_size": 128, "max_length": 32}
+def trained(cache, folder, backbone="mini-albert", method="palbert"):
+    config = values_of(method, "rte") | {"epochs": 1, "batch_size": 128, "max_length": 32}
     run = TrainingRun(
-        TrialSpec(method="palbert", task="rte", config=config, seed=1, data="mini", backbone=backbone), cache=cache
+        TrialSpec(method=method, task="rte", config=config, seed=1, data="mini", backbone=backbone), cache=cache
     )
     row = run.run_epoch()
     run.save(folder)
@@ -357,6 +359,40 @@ def test_a_trial_is_the_same_as_with_all_words(tmp_path, monkeypatch):
     assert ours["model"].keys() == with_all["model"].keys()
     for name, weight in with_all["model"].items():
         torch.testing.assert_close(ours["model"][name], weight, rtol=0, atol=1e-6, msg=name)
+
+
+def tie_words(model):
+    model.decoder = torch.nn.Linear(*reversed(model.encoder.embeddings.word_embeddings.weight.shape), bias=False)
+    model.decoder.weight = model.encoder.embeddings.word_embeddings.weight
+
+
+def test_words_that_a_decoder_shares_stay_shared_in_training(tmp_path):
+    model = early_exit_model("bert")
+    tie_words(model)
+    with words_of(model, tmp_path)[1]():
+        assert model.encoder.embeddings.word_embeddings.weight is model.decoder.weight
+
+
+@pytest.mark.slow
+def test_trial_with_tied_words_is_the_same_as_with_all_words(tmp_path, monkeypatch):
+    class Tied(LastLayerModel):
+        """A model that also predicts the second token of each text, from the word embeddings."""
+
+        def __init__(self, *given):
+            super().__init__(*given)
+            tie_words(self)
+
+        def loss(self, batch):
+            *_, last = self.first_tokens(batch)
+            words = torch.nn.functional.cross_entropy(self.decoder(last), batch["input_ids"][:, 1])
+            return {"loss": super().loss(batch)["loss"] + words}
+
+    monkeypatch.setattr(classifiers, "LastLayerModel", Tied)
+    row, ours = trained(tmp_path / "cache", tmp_path / "used", "mini-bert", method="albert")
+    monkeypatch.setattr(training, "training_words", lambda *_, **__: nullcontext)
+    row_of_all, with_all = trained(tmp_path / "cache", tmp_path / "all", "mini-bert", method="albert")
+    assert row.train_loss == row_of_all.train_loss
+    assert all(torch.equal(weight, with_all["model"][name]) for name, weight in ours["model"].items())
 
 
 def test_word_of_no_example_is_not_read_as_another(tmp_path):

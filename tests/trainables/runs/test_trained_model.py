@@ -146,6 +146,14 @@ def test_logits_that_transformers_does_not_compute_have_no_class(name, changed, 
         export_at_layer(trained, 2, tmp_path)
 
 
+def test_heads_that_share_a_weight_are_exported(cache, tmp_path):
+    trained = unlike_any_other(cache, "albert", "rte", backbone="mini-bert")
+    trained.model.first, trained.model.second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    trained.model.second.weight = trained.model.first.weight
+    heads = load_file(exported(trained, tmp_path / "to") / "heads.safetensors")
+    assert torch.equal(heads["first.weight"], heads["second.weight"])
+
+
 def test_another_loss_keeps_the_class_of_the_export(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(LastLayerModel, "loss", lambda model, batch: {"loss": model.classifier.weight.sum()})
     folder = exported(unlike_any_other(cache, "albert", "rte", backbone="mini-bert"), tmp_path / "to")
