@@ -96,7 +96,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
     Raises:
         ValueError: if the folder or hub repository has no tokenizer.
-        Unusable: if the tokenizer cannot be loaded, or does not mark the texts of a pair.
+        Unusable: if the tokenizer cannot be loaded, has no pad token, or does not mark the texts of a pair.
     """
     if name in MINI_BACKBONES:
         return word_tokenizer(texts())
@@ -109,14 +109,24 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
             raise ValueError(
                 f"{type(tokenizer).__name__} is written in Python; allowed: a tokenizer of the library tokenizers"
             )
-        _check_pair(tokenizer)
+        if tokenizer.pad_token is None:
+            raise ValueError(f"the tokenizer has no pad token; allowed: pad_token in {_CONFIGURATION}")
+        _check_texts(tokenizer)
     return tokenizer
 
 
-def _check_pair(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise ValueError if a pair of texts does not begin with the cls token, or has nothing between its texts."""
-    [pair] = tokenizer("a", "b").encodings or []
+def _check_texts(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ValueError if a text or a pair does not begin with the cls token, or a pair has nothing between its texts.
+
+    A tokenizer without a cls token needs only the separator.
+    """
+    [single], [pair] = tokenizer("a").encodings or [], tokenizer("a", "b").encodings or []
     cls = tokenizer.cls_token
+    if cls is not None and single.tokens[:1] != [cls]:
+        raise ValueError(
+            f"the text 'a' becomes {' '.join(single.tokens)!r}; allowed: {cls} before the text (post_processor in "
+            "tokenizer.json)"
+        )
     if (cls is None or pair.tokens[:1] == [cls]) and (0, 1) not in pairwise(pair.sequence_ids):
         return
     allowed = f"{'' if cls is None else f'{cls} before the first text and '}a separator between the texts"

@@ -435,7 +435,14 @@ def test_files_that_are_not_of_the_tokenizer_class_are_named(tmp_path, snapshot)
 
 
 def write_tokenizer_json(
-    folder, *, pair="[CLS] $A [SEP] $B [SEP]", lowercase=True, normalizer=None, splitter=None, **configuration
+    folder,
+    *,
+    single="[CLS] $A [SEP]",
+    pair="[CLS] $A [SEP] $B [SEP]",
+    lowercase=True,
+    normalizer=None,
+    splitter=None,
+    **configuration,
 ):
     """BERT's words in a tokenizer.json, with `configuration` in tokenizer_config.json."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "Man", "é", "e", "中国"]
@@ -443,18 +450,32 @@ def write_tokenizer_json(
     tokenizer.normalizer = normalizer or BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = splitter or BertPreTokenizer()
     special = [("[CLS]", 2), ("[SEP]", 3)]
-    tokenizer.post_processor = TemplateProcessing(single="$A", pair=pair, special_tokens=special)
+    tokenizer.post_processor = TemplateProcessing(single=single, pair=pair, special_tokens=special)
     tokenizer.save(str(folder / "tokenizer.json"))
     if configuration:
         (folder / "tokenizer_config.json").write_text(json.dumps(configuration))
 
 
-OWN_RULES = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+OWN_RULES = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]", "pad_token": "[PAD]"}
 
 
 @pytest.mark.parametrize("pair", ["$A $B", "[CLS] $A $B [SEP]", "$A [SEP] $B [SEP]"])
 def test_a_tokenizer_that_does_not_mark_pairs_is_refused(pair, tmp_path, snapshot):
     write_tokenizer_json(tmp_path, pair=pair, **OWN_RULES, cls_token="[CLS]", sep_token="[SEP]")
+    with pytest.raises(Unusable) as raised:
+        load_tokenizer(str(tmp_path), texts=list)
+    assert one_line(raised.value, tmp_path) == snapshot
+
+
+def test_a_text_without_the_cls_token_is_refused(tmp_path, snapshot):
+    write_tokenizer_json(tmp_path, single="$A", **OWN_RULES, cls_token="[CLS]", sep_token="[SEP]")
+    with pytest.raises(Unusable) as raised:
+        load_tokenizer(str(tmp_path), texts=list)
+    assert one_line(raised.value, tmp_path) == snapshot
+
+
+def test_a_tokenizer_without_a_pad_token_is_refused(tmp_path, snapshot):
+    write_tokenizer_json(tmp_path, **OWN_RULES | {"pad_token": None}, cls_token="[CLS]", sep_token="[SEP]")
     with pytest.raises(Unusable) as raised:
         load_tokenizer(str(tmp_path), texts=list)
     assert one_line(raised.value, tmp_path) == snapshot
