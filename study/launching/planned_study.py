@@ -319,7 +319,7 @@ def list_plan_notes(
     notes += [*_note_first_tries(study.resolved), *_note_blocked(study)]
     notes += _note_idle_stopping(study.resolved)
     notes += _note_changed_methods(study.resolved, facts)
-    notes += _note_repeated_texts(study.resolved)
+    notes += [*_note_repeated_texts(study.resolved), *_note_holdouts(study.resolved)]
     preset, units = read_comparing(options.compare), {"search_repeats": "searches per arm"}
     for name in ("samples", "seeds", "search_repeats"):
         typed, had = getattr(options, name, None), getattr(request, name)
@@ -436,6 +436,14 @@ def _note_repeated_texts(plan: ResolvedPlan) -> list[str]:
         describe_repeats(repeats),
         *(each.describe_effect(title) for title, each in repeats.items() if each.is_notable),
     ]
+
+
+def _note_holdouts(plan: ResolvedPlan) -> list[str]:
+    """Note the tasks whose rows for the choice of an epoch, held out from train, have only one label."""
+    if plan.protocol.selection != "holdout":
+        return []
+    faults = [glue.describe_holdout_fault(TASKS[task], plan.request.data) for task in plan.request.tasks]
+    return list(filter(None, faults))
 
 
 def _note_unlaunched(

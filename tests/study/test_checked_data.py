@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.glue_folders import write_glue
 from helpers.journals import CONFIG
@@ -19,6 +20,7 @@ from study.launching.options import LaunchOptions
 from study.launching.planned_study import prepare
 from study.plans.plan import Plan
 from study.plans.resolution import resolve
+from trainables.data.glue import choose_holdout
 
 
 @pytest.fixture
@@ -96,8 +98,8 @@ def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):
         prepare(plan_on(data), options_for(folder))
 
 
-def dry_run(capsys: pytest.CaptureFixture, data: Path, out: Path) -> str:
-    options = ["--task", "rte", "--data", str(data), "--method", "albert", "--out", str(out), "--dry-run"]
+def dry_run(capsys: pytest.CaptureFixture, data: Path, out: Path, *more: str) -> str:
+    options = [*more, "--task", "rte", "--data", str(data), "--method", "albert", "--out", str(out), "--dry-run"]
     assert launch.main(options) == 0
     return " ".join(capsys.readouterr().out.split())
 
@@ -110,6 +112,20 @@ def test_repeated_texts_stand_in_the_dry_run(capsys, tmp_path, data):
     printed = dry_run(capsys, data, tmp_path / "runs")
     assert "occur in train: RTE 40 of 40 (100.0 %); rows with contradictory labels: RTE 0 in train, 1 in dev" in printed
     assert "40 of 40 (100.0 %) dev rows of RTE have texts that occur in train (1 of them with another label)" in printed
+
+
+@pytest.mark.parametrize("selection", ["holdout", "dev"])
+def test_held_out_rows_with_a_single_label_are_noted(capsys, tmp_path, data, selection):
+    head, *lines = (data / "RTE" / "train.tsv").read_text().splitlines()
+    held = choose_holdout(np.arange(len(lines)))[1]
+    labels = ["entailment" if row in held else "not_entailment" for row in range(len(lines))]
+    lines = [f"{line.rpartition(chr(9))[0]}\t{label}" for line, label in zip(lines, labels, strict=True)]
+    (data / "RTE" / "train.tsv").write_text("\n".join([head, *lines]) + "\n")
+    note = (
+        "the tenth of train of RTE that selects epochs has only the label entailment (4 rows), so no score there has a "
+        "meaning; --selection dev or more rows"
+    )
+    assert (note in dry_run(capsys, data, tmp_path / "runs", "--selection", selection)) is (selection == "holdout")
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])

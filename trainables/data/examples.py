@@ -6,7 +6,6 @@ files. The name of an entry is a hash of all inputs (data, tokenizer, maximal le
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,13 +15,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from trainables.data.glue import Split, fingerprint, load_split, vocabulary_texts
+from trainables.data.glue import Split, choose_holdout, fingerprint, load_split, vocabulary_texts
 from trainables.data.tasks import Task
 from trainables.encoders.loading import fingerprint_tokenizer, load_tokenizer
 from trainables.files.sources import cached_folder
 from trainables.models.early_exit import Batch
-
-HELD_OUT_SHARE = 0.1  # share of train that `selection: holdout` holds out
 
 FORMAT = 1  # version of the cache's file format; raise it whenever the files change
 _CHUNK = 10_000  # rows tokenised at once; this bounds the memory for QQP and MNLI
@@ -151,10 +148,8 @@ def split_off_holdout(train: Examples) -> tuple[Examples, Examples]:
 
     The choice depends only on the ids of the rows, so all trials hold out the same rows.
     """
-    ranks = [hashlib.sha256(f"0:{row}".encode()).digest() for row in train.ids.tolist()]
-    order = sorted(range(len(train)), key=ranks.__getitem__)
-    num_held = max(1, round(HELD_OUT_SHARE * len(train)))
-    return train.take(np.sort(order[num_held:])), train.take(np.sort(order[:num_held]))
+    kept, held = choose_holdout(train.ids)
+    return train.take(kept), train.take(held)
 
 
 def choose_spread(number: int, most: int) -> np.ndarray:

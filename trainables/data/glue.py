@@ -31,6 +31,8 @@ EXPORTED = (".csv", ".jsonl", ".parquet", "-00000-of-00001.parquet")  # endings 
 MOST_FAULTS = 10  # maximum number of faults that are reported for one file
 LARGEST_SCORE = 1e6  # largest label of a regression without `score_range`; its square must not overflow a float32
 
+HELD_OUT_SHARE = 0.1  # share of train that `selection: holdout` holds out
+
 Kind = Literal["mini", "hub", "folder"]
 
 
@@ -169,20 +171,51 @@ def count_train_rows(task: Task, data: str) -> int | None:
     return len(_scan(task, task.train_split, data, hash_of_file(_find_file(task, task.train_split, data))).texts)
 
 
+def choose_holdout(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the positions, ascending, of the rows to train on and of those to hold out; only the rows' ids count."""
+    ranks = [hashlib.sha256(f"0:{row}".encode()).digest() for row in ids.tolist()]
+    order = sorted(range(len(ids)), key=ranks.__getitem__)
+    num_held = max(1, round(HELD_OUT_SHARE * len(ids)))
+    return np.sort(order[num_held:]), np.sort(order[:num_held])
+
+
+def describe_holdout_fault(task: Task, data: str) -> str:
+    """Describe rows held out from train that all have the same label; "" if they do not, and for the hub's data."""
+    data = task.place or data
+    if data == "hub":
+        return ""
+    content = "" if data == "mini" else hash_of_file(_find_file(task, task.train_split, data))
+    train = _scan(task, task.train_split, data, content)
+    labels = train.labels[choose_holdout(train.ids)[1]]
+    if (labels != labels[0]).any():
+        return ""
+    rows = "1 row" if len(labels) == 1 else f"{len(labels):,} rows"
+    return (
+        f"the tenth of train of {task.title} that selects epochs has only the label "
+        f"{_describe_label(task, labels[0])} ({rows}), so no score there has a meaning; --selection dev or more rows"
+    )
+
+
+def _describe_label(task: Task, label: float) -> str:
+    return f"{label:g}" if task.is_regression else task.file_labels[int(label)]
+
+
 @dataclass(frozen=True)
 class _Scan:
-    """The faults of a split (at most `MOST_FAULTS`), and, if there are none, hashes of its texts and its labels."""
+    """The faults of a split (at most `MOST_FAULTS`), and, if there are none, its ids, text hashes and labels."""
 
     faults: tuple[str, ...]
+    ids: np.ndarray  # (rows,) int64
     texts: np.ndarray  # (rows,) int64
     labels: np.ndarray  # (rows,) float64
 
 
 @cache  # a plan is resolved several times; the content of the file is part of the key
 def _scan(task: Task, split: str, data: str, content: str) -> _Scan:
-    faults, texts, labels = list[str](), list[int](), list[int | float | None]()
+    faults, ids, texts, labels = list[str](), list[int](), list[int](), list[int | float | None]()
     if data == "mini":
-        for _, row_texts, label in mini_glue.generate(task, split):
+        for number, row_texts, label in mini_glue.generate(task, split):
+            ids.append(number)
             texts.append(hash_texts(row_texts))
             labels.append(label)
     else:
@@ -196,6 +229,7 @@ def _scan(task: Task, split: str, data: str, content: str) -> _Scan:
                     break
                 continue
             if row is not None:
+                ids.append(row[0])
                 texts.append(hash_texts(row[1]))
                 labels.append(row[2])
         if not (faults or texts):
@@ -203,13 +237,14 @@ def _scan(task: Task, split: str, data: str, content: str) -> _Scan:
         if not faults:
             faults += table.find_quoted_texts()
             faults += _find_label_faults(task, split, table.file, np.array(labels))
-    return _Scan(tuple(faults), np.array(texts, dtype=np.int64), np.array(labels, dtype=np.float64))
+    columns = np.array(ids, dtype=np.int64), np.array(texts, dtype=np.int64), np.array(labels, dtype=np.float64)
+    return _Scan(tuple(faults), *columns)
 
 
 def _find_label_faults(task: Task, split: str, file: Path, labels: np.ndarray) -> Iterator[str]:
     """Find the faults of the labels of a whole split: they are all the same, or numbered in another order than GLUE."""
     if len(labels) and (labels == labels[0]).all():
-        label = f"{labels[0]:g}" if task.is_regression else task.file_labels[labels[0]]
+        label = _describe_label(task, labels[0])
         measure = "correlation" if task.is_regression else "score"
         rows = "the only row has" if len(labels) == 1 else f"all {len(labels):,} rows have"
         yield f"{file}: {rows} the label {label}, so no {measure} has a meaning; allowed: at least two different labels"
