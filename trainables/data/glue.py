@@ -88,8 +88,9 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 def read_texts(task: Task, file: Path) -> Split:
     """Read the texts of a TSV, CSV, JSON Lines or Parquet file that has the task's text columns.
 
-    Row ids come from the index column if the file has one; other columns are ignored. A CoLA file may lack the header
-    line, as the official files do. Rows of QQP that contain a line break are skipped, as in `load_split`.
+    Row ids come from the index column if the file has one; that of a user's own task counts only if it has whole
+    numbers alone. Other columns are ignored. A CoLA file may lack the header line, as the official files do. Rows of
+    QQP that contain a line break are skipped, as in `load_split`.
 
     Raises:
         ValueError: if the file is missing or malformed, or a row has no text. The message names file, line and value.
@@ -104,7 +105,11 @@ def read_texts(task: Task, file: Path) -> Split:
     if task.headerless and len(header) == len(task.headerless) and task.file_columns[0] not in header:
         return _Table(task, file, task.headerless, lines).split()
     may_be_cut = task.has_cut_rows and task.label_column in header
-    return _Table(task, file, header, lines[1:], index=_find_index(task, file, header), may_be_cut=may_be_cut).split()
+    index = _find_index(task, file, header)
+    if task.place and index is not None:  # a user's column of this name may have other content
+        cells = (split_cells(line) for line in lines[1:])
+        index = index if all(_is_index(row[index]) for row in cells if len(row) == len(header)) else None
+    return _Table(task, file, header, lines[1:], index=index, may_be_cut=may_be_cut).split()
 
 
 def read_labelled(task: Task, file: Path) -> Split:
@@ -510,8 +515,12 @@ def _find_exported(task: Task, split: str, folder: Path) -> Path | None:
     return files[0] if files else None
 
 
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+
+
 def _parse_index(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+    if not _is_index(text):
         raise ValueError(f"index is {text[:80]!r}; allowed: a whole number from 0, of at most {MOST_DIGITS} digits")
     return int(text)
 

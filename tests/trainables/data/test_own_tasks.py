@@ -52,6 +52,12 @@ def test_texts_to_predict_keep_the_numbers_of_their_column_index(claims: Path, t
     assert read_texts(task, file).ids == [1017, 88]
 
 
+def test_a_column_index_of_texts_is_ignored(claims: Path, tmp_path: Path) -> None:
+    task, file = task_of(claims), tmp_path / "input.csv"
+    file.write_text(",".join(["index", *task.text_columns]) + "\n17,one,two\nb-2,three,four\n")
+    assert read_texts(task, file).ids == [0, 1]
+
+
 def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
     rows = [['He said "no", twice', "one", "yes"], ["a\u2028b", "two", "no"]]
     files = {
