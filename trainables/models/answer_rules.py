@@ -253,7 +253,9 @@ def check_rules(model: EarlyExitModel) -> None:
 def _check_storable(rule: ExitRule) -> None:
     """Raise ValueError if a predictions file cannot have the fields of a swept rule, or cannot have its setting."""
     kind = type(rule).__name__
-    values = {field.name: getattr(rule, field.name) for field in fields(rule)} if is_dataclass(rule) else {}
+    values: dict[str, object] = (
+        {field.name: getattr(rule, field.name) for field in fields(rule)} if is_dataclass(rule) else {}
+    )
     try:
         rule_as_json(rule)
         hash(rule)
