@@ -15,6 +15,7 @@ LEVEL = 0.95  # coverage of every interval
 ALPHA = 0.05  # significance level
 MOST_FREEDOM = 1e6  # degrees of freedom above which Student's t is taken as normal
 FEW_SEEDS = 3  # so few seeds, against more seeds, get the degrees of freedom of the few alone
+ROUNDING = 1e-12  # smaller differences and deviations of scores are rounding errors
 WIDEST = 2.0  # largest difference of two scores in [-1, 1]
 
 
@@ -134,10 +135,12 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     (ν + 2) / ν. Without these weights, the test rejects a true null too often (`python -m benchmarks.statistics
     freedom`).
 
-    If the variance is 0, p is 1, and the interval is [-2, 2]. If the difference is 0 too, the interval is [0, 0].
+    If the variance is 0, p is 1, and the interval is [-2, 2]. If the difference is 0 too, the interval is [0, 0]. What
+    is as small as a rounding error counts as 0.
     """
     variance = sum(part.value for part in variances)
-    if variance == 0:
+    if variance < ROUNDING**2:
+        difference = difference if abs(difference) > ROUNDING else 0.0
         half = WIDEST if difference else 0.0
         return PairedTest(difference, -half, half, p_value=1.0, standard_error=0.0, freedom=MOST_FREEDOM)
     counted = [Variance(part.value * (1 + 2 / part.freedom), part.freedom) for part in variances]

@@ -188,6 +188,14 @@ def test_the_same_answers_do_not_differ():
     assert (test.p_value, test.low, test.high) == (1.0, 0.0, 0.0)
 
 
+def test_rounding_errors_are_neither_a_difference_nor_a_deviation():
+    equal = [statistics.Variance(float(np.var([230 / 277] * seeds, ddof=1)), seeds - 1) for seeds in (3, 4, 6)]
+    assert any(variance.value for variance in equal), "the scores have no rounding errors: this test proves nothing"
+    for variance in equal:
+        assert statistics.paired_test(5.6e-17, [variance]).p_value == 1
+        assert statistics.paired_test(0.04, [variance]).low == -2
+
+
 def test_paired_test_finds_a_large_difference():
     rng = np.random.default_rng(6)
     marked = [max(simulated_table(rng, tasks=4, effect=0.12)) < statistics.ALPHA for _ in range(20)]
