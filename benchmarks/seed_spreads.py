@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from analysis.statistics.power import SPREADS, measure_own
+from analysis.studies.load import load_study
 from benchmarks.real_results import KEPT
 
 STUDIES = {"cola": "cpu-cola", "sst2": "cpu-sst2"}  # task -> study with the most rows of train
@@ -31,7 +32,7 @@ def list_rows() -> Iterator[str]:
     """List the lines of the table, one for each task."""
     for task, name in STUDIES.items():
         folder = KEPT / "cpu" / name
-        spread = measure_own(folder, [task])[task]
+        spread = measure_own(load_study(folder), [task])[task]
         deviations = (spread.over_seeds, spread.interaction, spread.over_examples)
         values = [f"{100 * variance**0.5:.3f}" for variance in deviations]
         yield ",".join([task, str(spread.rows), *values, f"benchmarks/results/real/cpu/{name}"])

@@ -25,7 +25,7 @@ from analysis.statistics.comparisons import FEWEST_TO_DETECT, POWER
 from analysis.statistics.samples import Scored, draw_samples
 from analysis.statistics.uncertainty import Variance
 from analysis.studies.cells import make_rows
-from analysis.studies.load import load_study
+from analysis.studies.load import Study, load_study
 from study.facts.plan_file import FILE as PLAN
 from study.plans.resolved_plan import ResolvedPlan
 from study.terminal.text import counted, joined, wrap_line
@@ -146,9 +146,9 @@ def find_default(task: Task) -> Spread | None:
     return None
 
 
-def measure_own(folder: Path, tasks: Iterable[str]) -> dict[str, Spread]:
+def measure_own(study: Study, tasks: Iterable[str]) -> dict[str, Spread]:
     """Measure the spreads of a study's own scores, by task; tasks with too few seeds are left out."""
-    samples = draw_samples(make_rows([load_study(folder)]))
+    samples = draw_samples(make_rows([study]))
     own = {task: [sample for (_, name), sample in samples.items() if name == task] for task in tasks}
     measured = {
         task: measure_spread(of_task, rows=len(of_task[0].answers[0].labels), source="this study")
@@ -193,8 +193,10 @@ def count_comparisons(plan: ResolvedPlan) -> int:
 def describe_power(request: Request) -> list[str]:
     """Describe by task which difference the study will find four times in five, and the seeds for other differences."""
     plan, folder = request.plan, Path(request.folder)
-    number = count_comparisons(plan)
-    own = measure_own(folder, plan.request.tasks) if (folder / PLAN).exists() else {}
+    number, study = count_comparisons(plan), load_study(folder) if (folder / PLAN).exists() else None
+    own = {} if study is None else measure_own(study, plan.request.tasks)
+    seen = [] if study is None else study.reported_plans
+    analyses = len({(each.seeds, each.tasks) for each in [*seen, plan.request]})
     tasks = [plan.own_task(name) or TASKS[name] for name in plan.request.tasks]
     spreads = {
         task.title: choose_spread(
@@ -219,16 +221,17 @@ def describe_power(request: Request) -> list[str]:
         for task in tasks
         if task.title not in known
     ]
-    return [*(_format_table(known, plan.request.seeds, number) if known else []), *unknown]
+    return [*(_format_table(known, plan.request.seeds, number, analyses) if known else []), *unknown]
 
 
-def _format_table(spreads: Mapping[str, Spread], seeds: int, number: int) -> list[str]:
+def _format_table(spreads: Mapping[str, Spread], seeds: int, number: int, analyses: int) -> list[str]:
     numbers = [each for each in dict.fromkeys((seeds, MORE_SEEDS)) if each > 1]
     heads = ["task", "dev rows", "spread", *(f"{each} seeds" for each in numbers), *(f"for {each}" for each in TARGETS)]
     rows = [heads]
     for title, spread in spreads.items():
-        found = [f"{100 * spread.predict(each, comparisons=max(1, number)):.1f}" for each in numbers]
-        needed = [spread.find_seeds(target / 100, comparisons=max(1, number)) for target in TARGETS]
+        corrected = max(1, number) * analyses
+        found = [f"{100 * spread.predict(each, comparisons=corrected):.1f}" for each in numbers]
+        needed = [spread.find_seeds(target / 100, comparisons=corrected) for target in TARGETS]
         seeds_needed = [f">{MOST_SEEDS}" if each is None else str(each) for each in needed]
         rows.append([title, f"{spread.rows:,}", f"{100 * spread.over_seeds**0.5:.1f}", *found, *seeds_needed])
     first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
@@ -246,6 +249,7 @@ def _format_table(spreads: Mapping[str, Spread], seeds: int, number: int) -> lis
         f"the tables make {counted(number, 'comparison')} with the baseline"
         if number
         else "the tables make no comparison with the baseline; these numbers are for one",
+        *[f"p-values are corrected for {analyses} analyses of this study"] * (analyses > 1),
     ]
 
 

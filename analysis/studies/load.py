@@ -63,17 +63,21 @@ class Study:
         return list_confirm_seeds(self.plan.request.seeds)
 
     @cached_property
-    def analysed_plans(self) -> list[Plan]:
-        """Plans of all launches that ran to their end, and the latest plan: the user may have seen their results.
-
-        Tables that a user prints at other times are not recorded.
-        """
-        seen = [
+    def reported_plans(self) -> list[Plan]:
+        """Plans of all launches that ran to their end: the user has seen their results."""
+        return [
             launch.began.plan.request
             for launch in self.facts.launches.values()
             if launch.ended is not None and launch.ended.status in ("complete", "partial")
         ]
-        return [*seen, self.plan.request]
+
+    @property
+    def analysed_plans(self) -> list[Plan]:
+        """The reported plans and the latest plan, whose results the user may have seen.
+
+        Tables that a user prints at other times are not recorded.
+        """
+        return [*self.reported_plans, self.plan.request]
 
     @property
     def protocol(self) -> Protocol:

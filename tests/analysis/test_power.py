@@ -18,6 +18,7 @@ from analysis.statistics.power import (
     find_default,
     measure_own,
 )
+from analysis.studies.load import load_study
 from benchmarks import seed_spreads
 from benchmarks.simulated_scores import planned_power
 from study import launch
@@ -106,12 +107,23 @@ def test_single_method_has_the_power_of_one_comparison():
     assert one == [*table, "the tables make 1 comparison with the baseline"]
 
 
+def test_power_of_an_extension_allows_for_the_analysis_before_it(tmp_path):
+    made = {"methods": ("albert", "palbert"), "tasks": ("rte",)}
+    folder = launched_study(tmp_path / "s", mini_plan(**made, seeds=4))
+    request = Request(plan=mini_plan(**made, seeds=8), folder=str(folder), rows={"rte": 250}, assumed={"rte": 1.0})
+    *_, row, _, _, last = describe_power(request)
+    own = measure_own(load_study(folder), ["rte"])["rte"]
+    spread = choose_spread(TASKS["rte"], rows=250, assumed=1.0, own=own)
+    assert last == "p-values are corrected for 2 analyses of this study"
+    assert row.split()[3] == f"{100 * spread.predict(8, comparisons=2):.1f}"
+
+
 def test_study_measures_the_spread_of_its_own_scores(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",), seeds=4))
-    own = measure_own(folder, ["rte"])["rte"]
+    own = measure_own(load_study(folder), ["rte"])["rte"]
     assert own.over_seeds > 0 and own.source == "this study"
     few = launched_study(tmp_path / "few")
-    assert measure_own(few, ["rte", "mrpc"]) == {}  # two seeds show no spread
+    assert measure_own(load_study(few), ["rte", "mrpc"]) == {}  # two seeds show no spread
     plan = require_plan(few).plan
     lines = describe_power(Request(plan=plan, folder=str(few), rows={"rte": 250, "mrpc": 250}, assumed={}))
     assert len(lines) == 2 and all("is unknown: the data are generated" in line for line in lines)
