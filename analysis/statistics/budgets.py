@@ -287,7 +287,9 @@ def read_saving(settings: SettingsOnHalves, plain: Cell | None) -> Saving:
     least_scores = find_least_scores(reference)
     return Saving(
         reference=f"{plain.arm.method if plain and is_plain else 'the same models'} with all layers",
-        reference_score=float(np.mean([one.score_answers(one.layer_answers[-1]) for one in reference])),
+        reference_score=float(
+            np.mean(_score_models([_replace_answers(one, one.layer_answers[-1:]) for one in reference]))
+        ),
         own=_summarise(settings.only(list_own_settings(stored)).cheapest_keeping(least_scores)),
         of_all=_summarise(settings.cheapest_keeping(least_scores)),
     )
