@@ -77,7 +77,8 @@ DEFINITIONS: Mapping[Family, str] = {
         "One half of dev chooses the setting with the fewest mean layers that keeps ALBERT's score but for one point; "
         "the other half measures its score minus ALBERT's and its time per text relative to ALBERT's. Times are those "
         "of single layers (`study.time`), weighted with the exits. The test is about the time; whether the score is "
-        "kept is read off its interval. Own settings of PonderNet, which draws its exits at random, are PALBERT's."
+        "kept is read off its interval. Own settings of PonderNet, which draws its exits at random, are its draws and "
+        "PALBERT's."
     ),
 }
 NOT_LEARNED, NOT_SHOWN, NOT_TESTED, NOT_TIMED = "not learned", "not shown", "not tested", "not timed"

@@ -41,7 +41,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
     if baseline is None:
         return f"No difference from a baseline is tested: {why_no_baseline(rows)}.{others}"
     if not family:
-        why = f"no comparable row has predictions of the same examples as {baseline}"
+        why = f"no comparable row has, like {baseline}, predictions of the same examples for at least two seeds"
         return f"No difference from {baseline} is tested, because {why}.{others}"
     tested = (
         f"↑ and ↓: the mean score is above or below that of {baseline} at the 5 % level (Welch-Satterthwaite t-test "

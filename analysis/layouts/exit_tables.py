@@ -152,12 +152,13 @@ def _explain_drawn_exits(evidence: Evidence) -> str:
     )
     if not names:
         return ""
-    return f" (for {joined(names)}, which draws exits at random: PALBERT's threshold)"
+    return f" (for {joined(names)}, which draws exits at random: its draws and PALBERT's threshold)"
 
 
 def _warn_of_gains(evidence: Evidence) -> list[str]:
     """Name the rows whose epochs were chosen by the score from which the gain is computed."""
-    places = [place for place in evidence.gains if is_epoch_chosen_on_dev(evidence.cells_by_place[place])]
+    shown = [place for place, gain in evidence.gains.items() if gain.only_layer is None]
+    places = [place for place in shown if is_epoch_chosen_on_dev(evidence.cells_by_place[place])]
     names = joined(list(dict.fromkeys(row for row, _ in places)))
     note = f"gains of {names} are too high: on these rows, their epochs were chosen by the score with exits"
     return [note] * bool(places)

@@ -70,7 +70,8 @@ def _make_table(label: str, task: Task, stored: Sequence[Predictions], texts: Se
     ]
     caption = (
         f"The layer is the mean over {counted(len(stored), 'seed')}; over all examples, it is "
-        f"{HUNDREDTHS.text(layers.mean())} of {len(stored[0].layer_answers)}. The answer is that of most seeds."
+        f"{HUNDREDTHS.text(layers.mean())} of {len(stored[0].layer_answers)}. "
+        f"The answer is {'the mean over the seeds' if task.is_regression else 'that of most seeds'}."
     )
     if not task.is_regression and not blocks[-1].lines:
         caption += " No text that leaves before the mean layer has a wrong answer in most seeds."
