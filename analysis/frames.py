@@ -133,7 +133,7 @@ class Frames:
         rows = []
         for event in self.study.facts.times:
             of_event = {name: getattr(event, name) for name in ("host", "device", "threads", "time")}
-            of_event["trusted"] = not Measurement(event, records).disturbance
+            of_event["trusted"] = not Measurement(event, self.study).disturbance
             for model in event.models:
                 if (record := records.get(model.key)) is None:
                     continue

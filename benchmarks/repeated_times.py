@@ -75,7 +75,7 @@ def measure_again(study: Study, arguments: argparse.Namespace) -> Iterator[Measu
         event = measure_times(Options(study=str(arguments.study), minutes=arguments.minutes))
         if event is None:
             raise SystemExit(1)  # the process has printed why
-        yield Measurement(event, study.records_by_key)
+        yield Measurement(event, study)
 
 
 def compare_runs(study: Study, measured: list[Measurement]) -> Iterator[Rate]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -44,7 +45,7 @@ from trainables.data.tasks import TASKS
 
 SPREAD = NumberFormat(scale=100, decimals=2)
 MARK_OF = {meaning: mark for mark, meaning in MARKS.items()}
-OnTest = Mapping[str, ModelOnTest]  # by the trial's key
+OnTest = Mapping[Path, Mapping[str, ModelOnTest]]  # by the study's folder and the trial's key
 
 
 def verdicts_table(evidence: Evidence) -> Table | None:
@@ -310,9 +311,12 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
     """Tabulate the test scores of the confirm models; None if no study was scored on test labels."""
     events = [event for study in evidence.studies for event in study.facts.scored_on_test]
     tasks = list(dict.fromkeys(event.task for event in events))
-    on_test = {model.key: model for event in events for model in event.models}
+    on_test = {
+        study.folder: {model.key: model for event in study.facts.scored_on_test for model in event.models}
+        for study in evidence.studies
+    }
     rows = [replace(row, cells={task: row.cells[task] for task in tasks if task in row.cells}) for row in evidence.rows]
-    rows = [row for row in rows if any(_scores(cell, on_test) for cell in row.cells.values())]
+    rows = [row for row in rows if any(_models_on_test(cell, on_test) for cell in row.cells.values())]
     if not rows:
         return None
     published = () if evidence.on_mini else read_published_rows(split="test")
@@ -350,8 +354,10 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _scores(cell: Cell, on_test: OnTest) -> list[float]:
-    return [on_test[record.key].score for record in cell.records if record.key in on_test]
+def _models_on_test(cell: Cell, on_test: OnTest) -> dict[str, ModelOnTest]:
+    """Return the test scores of the cell's own studies, by the trial's key."""
+    found = {key: model for study in cell.studies for key, model in on_test[study.folder].items()}
+    return {record.key: found[record.key] for record in cell.records if record.key in found}
 
 
 def _describe_test_scores(row: Row, on_test: OnTest) -> dict[str, Entry]:
@@ -362,8 +368,8 @@ def _describe_test_scores(row: Row, on_test: OnTest) -> dict[str, Entry]:
     """
     entries: dict[str, Entry] = {}
     for task, cell in row.cells.items():
-        if scores := _scores(cell, on_test):
-            model = on_test.get(max(cell.records, key=lambda record: record.score or 0.0).key)
+        if models := _models_on_test(cell, on_test):
+            model = models.get(max(cell.records, key=lambda record: record.score or 0.0).key)
             entries[task] = POINTS.entry(model.score if model else None)
-            entries[f"{task}_seeds"] = POINTS_RANGE.entry_over_seeds(scores)
+            entries[f"{task}_seeds"] = POINTS_RANGE.entry_over_seeds([model.score for model in models.values()])
     return entries

@@ -305,7 +305,7 @@ class Evidence:
 
         These are seeds if all arms lack the same ones, or else arms, with their seeds if not all are lacking.
         """
-        own = {"/".join(place): cell.records for place, cell in self.cells_by_place.items()}
+        own = {"/".join(place): cell.records for place, cell in self.cells_by_place.items() if made.covers(cell)}
         seeds = {name: [one.seed for one in records if one.key in made.records] for name, records in own.items()}
         seeds = {name: of_study for name, of_study in seeds.items() if of_study}
         untimed = {

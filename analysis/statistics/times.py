@@ -276,7 +276,12 @@ class Measurement:
     """One measurement of a study's models on one machine."""
 
     event: TimesMeasured
-    records: Mapping[str, Record]  # the study's trials by key
+    study: Study
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """The study's trials by key."""
+        return self.study.records_by_key
 
     @property
     def machine(self) -> str:
@@ -333,6 +338,8 @@ class Measurement:
 
     def read(self, cell: Cell, batch_size: int) -> Times | None:
         """Read the times of a cell's models; None if no model was timed at this batch size."""
+        if not self.covers(cell):
+            return None
         found = [(record.seed, model) for record in cell.records if (model := self._own.get((record.key, batch_size)))]
         if not found:
             return None
@@ -346,7 +353,7 @@ class Measurement:
 
     def find_layer_time(self, cell: Cell, batch_size: int) -> LayerTime | None:
         """Find the parts of a layer's time for one of the cell's models; None if they were not timed."""
-        keys = {record.key for record in cell.records}
+        keys = {record.key for record in cell.records} if self.covers(cell) else set[str]()
         return next((own for own in self.event.layers if own.key in keys and own.batch_size == batch_size), None)
 
     def read_layer_costs(self, cell: Cell, rule: str | None = None) -> LayerCosts | None:
@@ -355,7 +362,7 @@ class Measurement:
         Args:
             rule: name of the exit rule that decides; None means the method's own.
         """
-        keys = {record.key for record in cell.records}
+        keys = {record.key for record in cell.records} if self.covers(cell) else set[str]()
         leaving = [model for model in self.event.models if model.exit == "layer" and model.key in keys]
         if not leaving or rule not in (None, *(model.rule for model in leaving)):
             return None
@@ -368,6 +375,10 @@ class Measurement:
         cut = np.array([np.mean(model.texts) for model in own if model.exit == "cut"])
         checks = tuple(model for model in own if model.exit == "setting")
         return LayerCosts(by_layer("layer"), by_layer("first"), cut, checks)
+
+    def covers(self, cell: Cell) -> bool:
+        """Check if the cell is of the measurement's study; others of the same plan have trials of the same keys."""
+        return any(study.folder == self.study.folder for study in cell.studies)
 
     @cached_property
     def keys(self) -> set[str]:
@@ -402,7 +413,7 @@ def list_measurements(studies: Iterable[Study]) -> list[Measurement]:
     chosen: dict[tuple[str, str, str, int, tuple[int, ...]], list[Measurement]] = {}
     for study in studies:
         for event in study.facts.times:
-            made = Measurement(event, study.records_by_key)
+            made = Measurement(event, study)
             place = (str(study.folder), event.host, event.device, event.threads, tuple(made.batch_sizes))
             earlier = chosen.setdefault(place, [])
             if made.disturbance and not all(other.disturbance for other in earlier):

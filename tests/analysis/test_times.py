@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 import analysis
 from analysis.layouts.answer import summary_table
+from analysis.layouts.certainty_tables import scores_on_test_table
 from analysis.layouts.evidence import gather
 from analysis.layouts.time_tables import describe_times, times_table
 from analysis.pictures import study_pictures
@@ -30,6 +31,7 @@ from analysis.statistics.times import (
 )
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
+from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
 from trainables.models.exit_rules import Patience, Threshold
 from trainables.runs.times import TimedModel
@@ -184,6 +186,19 @@ def test_arms_and_seeds_that_a_measurement_lacks_are_named_and_an_earlier_one_th
     assert evidence.find_time_ratio(cells["pabee", "rte"], cells["albert", "rte"], 1) is not None
 
 
+def test_times_and_test_scores_are_of_their_own_study(tmp_path):
+    """Two studies of one plan have trials with the same keys, but other models."""
+    folders = [write_study(tmp_path / name, [*arm("albert", "rte", [0.7] * 5)], seeds=5) for name in "ab"]
+    timed_study(folders[0], lambda record, size: 10.0)
+    with closing(Journal(folders[0])) as journal:
+        keys = [record.key for record in journal.facts.records if record.phase == "confirm"]
+        models = [ModelOnTest(key=key, score=0.6, metrics={"accuracy": 0.6}, mean_layers=3.0) for key in keys]
+        journal.append(ScoredOnTest(time="", task="rte", rows=9, labels_digest="0" * 64, models=models))
+    evidence = gather([load_study(folder) for folder in folders], separate=True)
+    for table in (times_table(evidence), scores_on_test_table(evidence)):
+        assert {line.label.partition("/")[0] for line in table.lines} - {"published ALBERT"} == {"albert (a)"}
+
+
 def test_times_of_one_model_per_arm_are_over_no_seeds(tmp_path):
     of_one, of_five = (
         times_table(evidence_of(study_of(tmp_path / str(seeds), "albert", "palbert", seeds=seeds))).caption
@@ -321,7 +336,7 @@ def test_models_texts_and_rounds_are_counted_with_the_disturbance(tmp_path):
         assert counts + "other programs used 2 % of the processors" in text
     first, *others = made.event.models
     event = replace(made.event, models=[replace(first, texts=first.texts[:3]), *others])  # of a task with fewer texts
-    assert f"models, 3 to {singles} texts alone and {batches} batches" in Measurement(event, made.records).extent
+    assert f"models, 3 to {singles} texts alone and {batches} batches" in Measurement(event, made.study).extent
 
 
 @pytest.mark.parametrize("sizes", [(1,), (1, 32)])

@@ -99,9 +99,7 @@ def test_too_little_memory_is_one_line(timed, monkeypatch):
 
     monkeypatch.setattr(time_models, "_load", load)
     stored, _ = time_models._find_models(timed)
-    with pytest.raises(
-        ValueError, match=r"^the memory of c\w+ cannot hold 4 models on RTE, .* more memory$"
-    ):
+    with pytest.raises(ValueError, match=r"^the memory of c\w+ cannot hold 4 models on RTE, .* more memory$"):
         time_models._measure(stored, Options(study=str(timed)))
 
 
