@@ -176,8 +176,10 @@ def test_unlike_searches_of_one_total_are_told(tmp_path):
 def test_a_search_that_began_with_winners_of_another_study_says_so(tmp_path):
     study = write_study(tmp_path / "s", arm("palbert", "rte", SCORES) + arm("albert", "rte", SCORES))
     plan = require_plan(study).plan
-    first = {"palbert/rte": (First(origin="runs/other, palbert/rte", values={"learning_rate": 3e-5}),)}
-    write_plan_of(study, replace(plan, request=replace(plan.request, first=first)))
+    values = {"learning_rate": 3e-5}
+    request = replace(plan.request, first={"palbert/rte": (First(origin="runs/other, palbert/rte", values=values),)})
+    arms = tuple(replace(one, first=(values,)) if one.method == "palbert" else one for one in plan.arms)
+    write_plan_of(study, replace(plan, request=request, arms=arms))
     tables = {table.name: table for table in write_tables([study], tmp_path / "out")}
     (note,) = [note for note in tables["dev"].notes if "runs/other" in note]
     assert says(note, "palbert's search on RTE ", "winners of another study")
