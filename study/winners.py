@@ -52,10 +52,10 @@ def as_toml(progress: StudyProgress) -> str:
         "These are the winners of a study. `study.launch --plan` repeats them without a search.",
         *as_text(progress).splitlines(),
     ]
-    for arm in undecided:  # a value of a method has the keys of its method, too
-        base = arm.planned.base_method
-        values = f"the values of {base}" if is_value_variant(arm.planned.method) else "the paper's values"
-        lines.append(f"{arm.name} has no winner yet, so this plan has {values}")
+    for each in undecided:  # a value of a method has the keys of its method, too
+        is_of_values = is_value_variant(each.planned.method)
+        source = f"the values of {each.planned.base_method}" if is_of_values else "the paper's values"
+        lines.append(f"{each.name} has no winner yet, so this plan has {source}")
     return "".join(f"# {line}\n" for line in lines) + format_plan(plan)
 
 

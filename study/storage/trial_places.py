@@ -279,13 +279,13 @@ def list_trial_files(storage: str) -> dict[str, set[str]]:
 
         files, root = open_uri(join(storage, "trials"))
         listed = files.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
-        paths = [PurePosixPath(info.path).relative_to(root) for info in listed]
+        paths = [PurePosixPath(info.path).relative_to(root).parts for info in listed]
     else:
-        paths = [path.relative_to(Path(storage, "trials")) for path in Path(storage, "trials").glob("*/*")]
+        paths = [path.parts[-2:] for path in Path(storage, "trials").glob("*/*")]
     names = defaultdict[str, set[str]](set)
-    for path in paths:
-        if len(path.parts) > 1:
-            names[path.parts[0]].add(path.parts[1])
+    for parts in paths:
+        if len(parts) > 1:
+            names[parts[0]].add(parts[1])
     return names
 
 
