@@ -9,7 +9,7 @@ at any point therefore continues with the same decisions.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -128,7 +128,8 @@ class Scheduler:
         With `retry_failed`, all failed trials of the launch's arms run again. Otherwise, a failed trial runs again
         only if the code or the package versions have changed since the failure.
         """
-        for key, reason in find_reopenable(self.progress, self.provenance, retry_failed=retry_failed).items():
+        reopenable = find_reopenable(self.progress, self.provenance, retry_failed=retry_failed)
+        for key, reason in reopenable.reasons.items():
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
 
     def find_arms_of_other_code(self) -> list[str]:
@@ -414,22 +415,21 @@ def specify_arm(
     )
 
 
-def find_reopenable(progress: StudyProgress, now: Provenance, *, retry_failed: bool) -> dict[str, Reopening]:
-    """Find the failed trials that a launch of the code `now` would run again, and map each key to the reason.
+class Reopenable(NamedTuple):
+    """The failed trials that a launch would run again: the reasons by key, and the keys beyond the limit on GPU time."""
 
-    Trials that do not fit into the limit on GPU time are left out.
-    """
-    reasons = find_reasons_to_retry(progress, now, retry_failed=retry_failed)
-    failed = [progress.facts.trials[key] for key in reasons]
-    return {key: reasons[key] for key in GpuBudget(progress).list_affordable(failed)}
+    reasons: dict[str, Reopening]
+    beyond_limit: list[str]
 
 
-def find_reasons_to_retry(progress: StudyProgress, now: Provenance, *, retry_failed: bool) -> dict[str, Reopening]:
-    """Find the failed trials that a launch of the code `now` would run again without a limit on GPU time."""
+def find_reopenable(progress: StudyProgress, now: Provenance, *, retry_failed: bool) -> Reopenable:
+    """Find the failed trials that a launch of the code `now` would run again."""
     launched = {arm.name for arm in progress.launched}
     failures = [record for record in progress.failures if record.arm in launched]
     reasons = {record.key: "asked" if retry_failed else find_change(record, now) for record in failures}
-    return {key: reason for key, reason in reasons.items() if reason}
+    wanted = {key: reason for key, reason in reasons.items() if reason}
+    affordable = GpuBudget(progress).list_affordable(progress.facts.trials[key] for key in wanted)
+    return Reopenable({key: wanted[key] for key in affordable}, [key for key in wanted if key not in affordable])
 
 
 def find_change(record: Record, now: Provenance) -> Reopening | None:

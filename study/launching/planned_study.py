@@ -18,7 +18,7 @@ import trainables
 from study.cluster.resources import count_local_gpus
 from study.decisions.asha import list_rungs
 from study.decisions.progress import StudyProgress
-from study.decisions.scheduler import find_reasons_to_retry, find_reopenable
+from study.decisions.scheduler import find_reopenable
 from study.facts.code_history import list_edited_methods
 from study.facts.events import Reopening, utc_now
 from study.facts.plan_file import FILE as PLAN
@@ -267,13 +267,12 @@ def find_reopened(
                 "them; allowed: a study without trials, or leave out --register"
             )
     reopened = find_reopenable(progress, code, retry_failed=options.retry_failed)
-    wanted = find_reasons_to_retry(progress, code, retry_failed=options.retry_failed)
-    if left := len(wanted) - len(reopened):
-        line = f"{counted(left, 'failed trial')} cannot run again within --max-gpu-hours {options.max_gpu_hours:g}"
+    if left := reopened.beyond_limit:
+        line = f"{counted(len(left), 'failed trial')} cannot run again within --max-gpu-hours {options.max_gpu_hours:g}"
         print_lines([f"{line}; a higher limit runs them"], sys.stderr)
-    if reopened or not progress.is_finished:
+    if reopened.reasons or not progress.is_finished:
         progress.facts.check_unscored()
-    return reopened
+    return reopened.reasons
 
 
 def find_launched_arms(study: PlannedStudy, options: LaunchOptions) -> frozenset[str]:
