@@ -367,10 +367,17 @@ def list_interim_analyses(rows: Sequence[Row], *, at_searches: bool = False) -> 
     is_replaced = any(cell.former_scores for cell in cells)
     studies = [study for cell in cells for study in cell.studies]
     plans = [[one for one in study.analysed_plans if one.search_repeats > 1 or not at_searches] for study in studies]
-    analyses = max((dict.fromkeys(_describe(one, at_searches, is_replaced) for one in seen) for seen in plans), key=len)
+    analyses = max((list_analyses(seen, at_searches=at_searches, is_replaced=is_replaced) for seen in plans), key=len)
     columns = list(zip(*analyses, strict=True))
     new = [texts for texts in columns if len({*texts}) > 1] or columns[:1]
     return [", ".join(texts) for texts in zip(*new, strict=True)]
+
+
+def list_analyses(
+    plans: Iterable[Plan], *, at_searches: bool = False, is_replaced: bool = False
+) -> list[tuple[str, ...]]:
+    """List the different analyses of launches with these plans; see `list_interim_analyses`."""
+    return list(dict.fromkeys(_describe(plan, at_searches, is_replaced) for plan in plans))
 
 
 def _describe(plan: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:

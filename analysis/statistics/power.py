@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import FEWEST_TO_DETECT, POWER
+from analysis.statistics.comparisons import FEWEST_TO_DETECT, POWER, list_analyses
 from analysis.statistics.samples import Scored, draw_samples
 from analysis.statistics.uncertainty import Variance
 from analysis.studies.cells import make_rows
@@ -196,7 +196,7 @@ def describe_power(request: Request) -> list[str]:
     number, study = count_comparisons(plan), load_study(folder) if (folder / PLAN).exists() else None
     own = {} if study is None else measure_own(study, plan.request.tasks)
     seen = [] if study is None else study.reported_plans
-    analyses = len({(each.seeds, each.tasks) for each in [*seen, plan.request]})
+    analyses = len(list_analyses([*seen, plan.request]))
     tasks = [plan.own_task(name) or TASKS[name] for name in plan.request.tasks]
     spreads = {
         task.title: choose_spread(
