@@ -416,7 +416,7 @@ def specify_arm(
 
 
 class Reopenable(NamedTuple):
-    """The failed trials that a launch would run again: the reasons by key, and the keys beyond the limit on GPU time."""
+    """The failed trials that a launch would run again: reasons by key, and the keys beyond the limit on GPU time."""
 
     reasons: dict[str, Reopening]
     beyond_limit: list[str]
