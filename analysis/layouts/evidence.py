@@ -305,21 +305,20 @@ class Evidence:
 
         These are seeds if all arms lack the same ones, or else arms, with their seeds if not all are lacking.
         """
-        own = {"/".join(place): cell.records for place, cell in self.cells_by_place.items() if made.covers(cell)}
-        seeds = {name: [one.seed for one in records if one.key in made.records] for name, records in own.items()}
-        seeds = {name: of_study for name, of_study in seeds.items() if of_study}
-        untimed = {
-            name: [one.seed for one in own[name] if one.key in made.records.keys() - made.keys] for name in seeds
-        }
+        seeds, untimed = dict[str, list[int]](), dict[str, list[int]]()
+        for place, cell in self.cells_by_place.items():
+            if of_study := [one for one in cell.records if one.key in made.records and made.covers(cell)]:
+                seeds["/".join(place)] = [one.seed for one in of_study]
+                untimed["/".join(place)] = [one.seed for one in of_study if one.key not in made.keys]
         if untimed == seeds or not any(untimed.values()):
             return []  # the table has no line of the measurement, or nothing is left out
-        words = {
-            name: f"seed{'s' * (len(lacking) > 1)} {', '.join(map(str, lacking))}" for name, lacking in untimed.items()
-        }
-        if len({*words.values()}) == 1:
-            return [*words.values()][:1]
+        first, *others = untimed.values()
+        if all(lacking == first for lacking in others):
+            return [_name_seeds(first)]
         return [
-            name if lacking == seeds[name] else f"{name} {words[name]}" for name, lacking in untimed.items() if lacking
+            name if lacking == seeds[name] else f"{name} {_name_seeds(lacking)}"
+            for name, lacking in untimed.items()
+            if lacking
         ]
 
     def describe_measurement(self, made: Measurement) -> str:
@@ -510,6 +509,10 @@ def format_mean(sample: Sample) -> Entry:
     """Format the mean score over the seeds, with its 95 % interval."""
     interval = sample.mean_interval
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
+
+
+def _name_seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def format_test(test: PairedTest, mark: str = "") -> Entry:

@@ -35,7 +35,7 @@ from trainables.models.exit_rules import ExitRule, Sampled, read_setting
 from trainables.runs.times import DETAIL_EVERY, ExitKind, LayerTime, TimedModel
 
 RESAMPLES = 1_000
-MOST_OTHERS = 0.1  # share of the measurement's processors that other programs may use during a measurement
+MOST_OTHERS = 0.1  # share of the processors of a measurement that other programs may use meanwhile
 MOST_SPREAD = 0.05  # of a model's times between rounds, see `Measurement.spread`
 SLOW_TEXTS = 90  # percentile
 MEDIAN_VARIANCE = math.pi / 2  # of a median over rounds, relative to the mean's: at most this for normal noise
