@@ -148,14 +148,16 @@ def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Settin
     kept = {scope for method in methods for scope in list_scopes(method)}
     left_out = {scope for method in plan.methods for scope in list_scopes(method)} - kept
     left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
-    settings = {key: one for key, one in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
-    dropped = {*plan.methods} - {*methods}  # of a method that only its values need, the field that they vary is dropped
-    varied = {(base_method(name), find_varied_field(name)) for name in methods if base_method(name) in dropped}
-    return {
-        key: one
-        for key, one in settings.items()
-        if (split_key(key)[0].partition("/")[0], split_key(key)[1]) not in varied
-    }
+    # Values of a method that is left out itself keep its settings, but for those of the field that they vary.
+    varied = {(base_method(name), find_varied_field(name)) for name in {*methods} if base_method(name) not in methods}
+    varied = {(method, field) for method, field in varied if method in plan.methods}
+
+    def is_kept(key: str) -> bool:
+        scope, field = split_key(key)
+        parts = scope.split("/")
+        return not left_out & {*parts} and (parts[0], field) not in varied
+
+    return {key: setting for key, setting in plan.settings.items() if is_kept(key)}
 
 
 def _read_vary(text: str) -> list[str]:
