@@ -38,7 +38,7 @@ class EarlyExitClassifier(PythonModel):
         texts = list(zip(*(model_input[column].tolist() for column in task.text_columns), strict=True))
         rows = Split(list(range(len(texts))), texts, labels=None)
         examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
-        # The texts seed the draws of a sampled exit: a request has the same answer each time, and others other draws.
+        # The texts seed the draws of a sampled exit, so equal requests have equal answers, but other texts other draws.
         generator = seeded_generator(trained.spec.seed, f"served {texts}", 0)
         result = infer(trained.model, examples, BATCH_SIZE, generator)
         predictions = predictions_from_logits(task, result.logits.numpy())
