@@ -182,7 +182,7 @@ def describe_times(evidence: Evidence) -> list[str]:
     if not trusted:
         reason = evidence.measurements[0].disturbance
         return [f"No times are compared: {reason}. To measure again on an idle machine: {_list_commands(evidence)}"]
-    sentences, used = list[tuple[str, str]](), list[Measurement]()  # in halves: the machine comes between them
+    compared_on, used = list[tuple[str, str]](), list[Measurement]()  # tasks with sentences; their measurements
     for task in dict.fromkeys(task for _, task in evidence.cells_by_place):
         compared = set[tuple[str, str, int]]()  # every pair is compared in the newest measurement that timed both
         for made, size in ((own, size) for own in trusted for size in own.batch_sizes):
@@ -190,11 +190,14 @@ def describe_times(evidence: Evidence) -> list[str]:
             if new := [one for one in ratios if (one.row, one.other, size) not in compared]:
                 compared |= {(one.row, one.other, size) for one in new}
                 sentence = _describe_ratios(evidence, made, task, size, new)
-                sentences.append((f"Time on {TASKS[task].title}", f", in batches of {size}: {sentence}."))
+                compared_on.append((TASKS[task].title, f"in batches of {size}: {sentence}"))
                 used.append(made)
-    hosts = [f" on {made.event.device} (host {made.event.host})" for made in used]
-    named = hosts if len({*hosts}) > 1 else [""] * len(hosts)
-    lines = [f"{first}{host}{second}" for (first, second), host in zip(sentences, named, strict=True)]
+    machines = [f" on {made.event.device} (host {made.event.host})" for made in used]
+    has_several = len({*machines}) > 1
+    lines = [
+        f"Time on {title}{machine * has_several}, {sentence}."
+        for (title, sentence), machine in zip(compared_on, machines, strict=True)
+    ]
     measured = [
         f"{evidence.describe_measurement(made)}: {made.extent}; {made.quality}"
         for made in trusted
