@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers.places import ROOT
 from helpers.swept_studies import LAYERS, swept_study
+from scipy.stats import pearsonr, spearmanr
 
 from analysis.layouts.evidence import gather
 from analysis.layouts.exit_tables import exits_table
@@ -163,6 +164,21 @@ def test_rule_of_a_regression_does_not_differ_from_itself(tmp_path):
     stored, cut = read_cell_predictions(cells["pabee", "stsb"]), FixedLayer(4)
     found = compare_at_equal_layers(evaluate_on_halves(stored, [cut]), [cut], cut)
     assert found.difference.scores == [0.0] * 5 and not found.difference.resampled.any()
+
+
+@pytest.mark.slow
+def test_reference_of_a_regression_is_scored_on_halves_like_the_settings(tmp_path):
+    cells = gather([load_study(swept_study(tmp_path / "s", ["albert", "pabee"], ["stsb"], examples=60))]).cells_by_place
+    plain = read_cell_predictions(cells["albert", "stsb"])
+    found = [
+        spearmanr(one.layer_answers[-1][half], one.labels[half])[0] / 2
+        + pearsonr(one.layer_answers[-1][half], one.labels[half])[0] / 2
+        for one in plain
+        for half in halvings(one.split).reshape(-1, 60)
+    ]
+    saving = read_saving(evaluate_cell(cells["pabee", "stsb"]), cells["albert", "stsb"])
+    assert saving.reference_score == pytest.approx(np.mean(found))
+    assert abs(saving.reference_score - np.mean([one.score for one in plain])) > 1e-5
 
 
 @pytest.mark.slow

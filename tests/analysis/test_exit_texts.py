@@ -103,6 +103,7 @@ def test_lists_are_those_of_the_predictions(study, glue):
 def test_scores_have_no_wrong_texts(tmp_path, monkeypatch):
     texts = read_exit_texts(evidence_of(study_on(tmp_path / "study", "mini", "stsb", monkeypatch)))
     assert texts is not None and [len(table.parts) for table in texts.tables] == [2]
+    assert texts.tables[0].caption.endswith(" The answer is the mean over the seeds.")
 
 
 def test_report_quotes_texts_escaped_and_cut(study, glue):

@@ -305,6 +305,14 @@ def test_gains_of_epochs_chosen_on_the_same_rows_are_named(tmp_path, select, is_
     assert [note for note in notes if note.startswith("gains")] == [named] * is_named
 
 
+def test_gains_that_no_table_has_are_not_too_high(tmp_path):
+    """All examples of all models leave at the last layer, so exits have no gain."""
+    evidence = gather([load_study(swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"]))])
+    (place,) = evidence.gains
+    evidence.gains[place] = replace(evidence.gains[place], only_layer=12)
+    assert not [note for note in exits_table(evidence).notes if note.startswith("gains")]
+
+
 @pytest.mark.parametrize(("points", "is_shown"), [(0.03, False), (0.06, True), (-1.0, False)])
 def test_gain_that_prints_as_zero_is_not_shown(points, is_shown):
     """On PonderNet's SST-2 models, 99 % of the examples exit at layer 3 under q = 0.3; the coin is at times another."""

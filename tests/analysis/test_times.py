@@ -274,6 +274,10 @@ def test_sentences_have_the_ratios_of_all_measurements_of_a_task(tmp_path):
     assert "between pabee and albert" in single and "palbert" not in single
     assert earlier.startswith("Time on RTE, in batches of 1: palbert takes 1.30 times")
     assert scope.count("host node-1") == 2
+    third = study_of(tmp_path / "c", "albert", "pabee", host="node-9")
+    on_third, _, on_first, *_ = describe_times(evidence_of(older, third))
+    assert on_third.startswith("Time on RTE on A Processor (host node-9), in batches of 1: ")
+    assert on_first.startswith("Time on RTE on A Processor (host node-1), in batches of 1: ")
     again = timed_study(older, lambda record, size: 2 * MEANS[record.method], host="node-2")
     assert describe_times(evidence_of(again))[-1].count("host ") == 1  # the newest has every pair
 
