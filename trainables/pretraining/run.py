@@ -39,7 +39,7 @@ from trainables.runs.optimiser import Optimiser, decay_groups
 from trainables.runs.random_numbers import seeded_random
 from trainables.runs.training_errors import FiniteLosses, naming_memory_errors
 from trainables.runs.trial import Content, reading_inputs
-from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
+from trainables.runs.trial_files import check_same, disk_errors, write_state
 
 # The fields of a spec that identify the run; the remaining fields locate its inputs.
 _IDENTITY = ("objective", "config", "seed")
@@ -98,27 +98,6 @@ class PretrainingRun:
             kind=self._config.optimizer,
             betas=(0.9, self._config.adam_beta2),
         )
-
-    @classmethod
-    def resume(
-        cls, folder: Path, *, spec: PretrainingSpec | None = None, device: str = "cpu", cache: Path
-    ) -> PretrainingRun:
-        """Load the run that was saved in `folder`; the run continues as if it had never stopped.
-
-        Args:
-            spec: the spec of the run, with the current paths of corpus and backbone; None means the saved spec.
-
-        Raises:
-            UnreadableState: the folder has no saved run, or the saved run is damaged or does not match `spec`.
-            Unavailable: the corpus or the backbone is missing.
-        """
-        state = read_state(folder)
-        with readable(folder):
-            saved = from_plain(PretrainingSpec, state["spec"], where="the saved spec")
-        run = cls(spec or saved, device=device, cache=cache)
-        with readable(folder):
-            run.load(state)
-        return run
 
     def state(self) -> dict[str, Any]:
         """Return all state that the next epoch needs, as tensors, numbers, strings, lists and dicts."""

@@ -18,7 +18,7 @@ from trainables.pretraining.configuration import PretrainingSpec
 from trainables.pretraining.run import PretrainingRun
 from trainables.runs import random_numbers
 from trainables.runs.trial import TrainingError, Unavailable, UnreadableState
-from trainables.runs.trial_files import read_state
+from trainables.runs.trial_files import read_state, readable
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +27,13 @@ def run_all(spec: PretrainingSpec, cache) -> PretrainingRun:
     run = PretrainingRun(spec, cache=cache)
     while not run.finished:
         run.run_epoch()
+    return run
+
+
+def resume(spec: PretrainingSpec, folder, cache) -> PretrainingRun:
+    run = PretrainingRun(spec, cache=cache)
+    with readable(folder):
+        run.load(read_state(folder))
     return run
 
 
@@ -46,7 +53,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(objective, corpus, cache, 
         run.run_epoch()
         run.save_state(tmp_path / "parts")
         torch.rand(3)
-        run = PretrainingRun.resume(tmp_path / "parts", spec=spec, cache=cache)
+        run = resume(spec, tmp_path / "parts", cache)
     assert [row.steps for row in run.history] == [2, 4, 5]
     assert untimed(run.history) == untimed(whole.history)
     assert_equal_weights(weights_of(run, tmp_path / "one"), weights_of(whole, tmp_path / "two"))
@@ -65,7 +72,7 @@ def test_a_run_resumed_in_float16_ends_as_one_that_never_stopped(
     while not run.finished:
         run.run_epoch()
         run.save_state(tmp_path / "parts")
-        run = PretrainingRun.resume(tmp_path / "parts", spec=spec, cache=cache)
+        run = resume(spec, tmp_path / "parts", cache)
     scale = whole._optimiser.state()["scale"]
     assert 0 < scale["skipped"] < 6, scale
     assert run._optimiser.state()["scale"] == scale
@@ -185,7 +192,7 @@ def test_resumed_nystrom_run_equals_uninterrupted(corpus, cache, tmp_path) -> No
     whole, stopped = run_all(spec, cache), PretrainingRun(spec, cache=cache)
     stopped.run_epoch()
     stopped.save_state(tmp_path / "stopped")
-    resumed = PretrainingRun.resume(tmp_path / "stopped", cache=cache)
+    resumed = resume(spec, tmp_path / "stopped", cache)
     resumed.run_epoch()
     assert_equal_weights(weights_of(resumed, tmp_path / "one"), weights_of(whole, tmp_path / "two"))
 
@@ -263,7 +270,7 @@ def test_another_run_than_the_saved_one_is_refused(corpus, cache, tmp_path, snap
     spec = pretraining_spec("mlm", corpus)
     PretrainingRun(spec, cache=cache).save_state(tmp_path)
     with pytest.raises(UnreadableState) as raised:
-        PretrainingRun.resume(tmp_path, spec=replace(spec, seed=2), cache=cache)
+        resume(replace(spec, seed=2), tmp_path, cache)
     assert one_line(raised.value, tmp_path) == snapshot
 
 
