@@ -143,8 +143,7 @@ def find_data_faults(task: Task, data: str) -> Iterator[str]:
     data = task.place or data
     for split in _read_splits(task) if classify_data(data) == "folder" else ():
         try:
-            file = _find_file(task, split, data)
-            yield from _scan(task, split, data, hash_of_file(file)).faults
+            yield from _scan(task, split, data).faults
         except (ValueError, OSError) as error:
             yield str(error)
 
@@ -158,10 +157,7 @@ def count_repeated_texts(task: Task, data: str) -> RepeatedTexts | None:
     data = task.place or data
     if data == "hub":
         return None
-    scans = [
-        _scan(task, split, data, "" if data == "mini" else hash_of_file(_find_file(task, split, data)))
-        for split in _read_splits(task)
-    ]
+    scans = [_scan(task, split, data) for split in _read_splits(task)]
     if fault := next((fault for scan in scans for fault in scan.faults), None):
         raise ValueError(fault)
     train, *dev = scans
@@ -173,7 +169,7 @@ def count_train_rows(task: Task, data: str) -> int | None:
     """Count the train rows of a GLUE task in a folder, which may have fewer rows than GLUE; None for any other data."""
     if task.place or classify_data(data) != "folder":
         return None
-    return len(_scan(task, task.train_split, data, hash_of_file(_find_file(task, task.train_split, data))).texts)
+    return len(_scan(task, task.train_split, data).texts)
 
 
 def choose_holdout(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,8 +185,7 @@ def describe_holdout_fault(task: Task, data: str) -> str:
     data = task.place or data
     if data == "hub":
         return ""
-    content = "" if data == "mini" else hash_of_file(_find_file(task, task.train_split, data))
-    train = _scan(task, task.train_split, data, content)
+    train = _scan(task, task.train_split, data)
     labels = train.labels[choose_holdout(train.ids)[1]]
     if (labels != labels[0]).any():
         return ""
@@ -215,8 +210,12 @@ class _Scan:
     labels: np.ndarray  # (rows,) float64
 
 
+def _scan(task: Task, split: str, data: str) -> _Scan:
+    return _scan_content(task, split, data, "" if data == "mini" else hash_of_file(_find_file(task, split, data)))
+
+
 @cache  # a plan is resolved several times; the content of the file is part of the key
-def _scan(task: Task, split: str, data: str, content: str) -> _Scan:
+def _scan_content(task: Task, split: str, data: str, content: str) -> _Scan:
     faults, ids, texts, labels = list[str](), list[int](), list[int](), list[int | float | None]()
     if data == "mini":
         for number, row_texts, label in mini_glue.generate(task, split):
