@@ -23,7 +23,6 @@ from analysis.statistics.exit_settings import (
     list_own_settings,
 )
 from analysis.statistics.samples import (
-    RESAMPLES,
     Place,
     Sample,
     Scored,
@@ -208,7 +207,7 @@ def resample_on_halves(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
     return {
         place: Sample(
             _score_models(models),
-            over_resamples(partial(_correlate_on_halves, models), len(first.labels), resamples=RESAMPLES, seed=0),
+            over_resamples(partial(_correlate_on_halves, models), len(first.labels), seed=0),
             first.examples,
             [*models],
         )

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from analysis.statistics.exit_settings import halves
-from analysis.statistics.samples import RESAMPLES, Scored, resampled_scores
+from analysis.statistics.samples import Scored, resampled_scores
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
 from trainables.data.metrics import predictions_from_logits
@@ -107,7 +107,7 @@ def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
     """Score all settings of all models on the same resamples; return one array (resamples, settings) per model."""
     own, ends = models[0].examples, np.cumsum([len(model.answers) for model in models])
     answers = np.concatenate([model.answers for model in models])
-    scores = resampled_scores(own.task, answers, own.labels, own.split, resamples=RESAMPLES, seed=seed)
+    scores = resampled_scores(own.task, answers, own.labels, own.split, seed=seed)
     return np.split(scores, ends[:-1], axis=1)
 
 

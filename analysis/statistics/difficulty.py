@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.statistics.gains import can_measure
-from analysis.statistics.samples import RESAMPLES, over_resamples, ratio
+from analysis.statistics.samples import over_resamples, ratio
 from analysis.statistics.uncertainty import ConfidenceInterval, mean_interval
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
@@ -71,10 +71,7 @@ def compare_difficulties(stored: Sequence[Predictions], hard: np.ndarray) -> Lay
     once = np.ones((1, len(hard)))
     easy_layers, hard_layers = (mean_layers(once, chosen)[0] for chosen in (~hard, hard))
     resampled = over_resamples(
-        lambda weights: mean_layers(weights, hard) - mean_layers(weights, ~hard),
-        len(hard),
-        resamples=RESAMPLES,
-        seed=0,
+        lambda weights: mean_layers(weights, hard) - mean_layers(weights, ~hard), len(hard), seed=0
     )
     interval = mean_interval(resampled, (hard_layers - easy_layers).tolist())
     return LayersByDifficulty(float(easy_layers.mean()), float(hard_layers.mean()), interval)

@@ -200,7 +200,7 @@ class _Split:
             means = np.split(weights @ values / n, ends, axis=1)
             return np.stack([toss.gain(own.T) for toss, own in zip(tosses, means, strict=True)], axis=1)
 
-        gains = [compute_gains(np.ones((1, n))), over_resamples(compute_gains, n, resamples=RESAMPLES, seed=seed)]
+        gains = [compute_gains(np.ones((1, n))), over_resamples(compute_gains, n, seed=seed)]
         return np.concatenate(gains).reshape(1 + RESAMPLES, len(settings), -1)
 
     def _toss(self, number: int, answers: np.ndarray, exit_layers: np.ndarray) -> _Toss:

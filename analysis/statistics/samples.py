@@ -145,7 +145,7 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
     best = best_constant(models[0])
     answers = np.concatenate([*(one.answers for one in models), *([best[None]] if best is not None else [])])
     data = (models[0].task, answers, models[0].labels, models[0].split)
-    scores = resampled_scores(*data, resamples=RESAMPLES, seed=0)
+    scores = resampled_scores(*data, seed=0)
     draws = [one.draws for one in models]
     constant = None if best is None else scores[:, -1]
     starts = np.cumsum([0, *draws[:-1]])
@@ -206,7 +206,7 @@ def has_found_nothing(cell: Cell, constant: float) -> bool:
 
 
 def resampled_scores(
-    task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
+    task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, seed: int
 ) -> np.ndarray:
     """Score predictions (models, n) on bootstrap resamples of the examples; return scores (resamples, models).
 
@@ -217,13 +217,11 @@ def resampled_scores(
     for number, name in enumerate(np.unique(splits)):
         chosen, split_labels = predictions[:, splits == name], labels[splits == name]
         score = functools.partial(weighted_scores, task, predictions=chosen, labels=split_labels)
-        per_split.append(over_resamples(score, len(split_labels), resamples=resamples, seed=seed + number))
+        per_split.append(over_resamples(score, len(split_labels), seed=seed + number))
     return np.asarray(np.mean(per_split, axis=0))
 
 
-def over_resamples(
-    score: Callable[[np.ndarray], np.ndarray], num_examples: int, *, resamples: int, seed: int
-) -> np.ndarray:
+def over_resamples(score: Callable[[np.ndarray], np.ndarray], num_examples: int, *, seed: int) -> np.ndarray:
     """Call `score` on resamples of one dev split, in groups that fit into memory; return all results.
 
     Args:
@@ -231,7 +229,7 @@ def over_resamples(
             contains an example.
     """
     rng, step = np.random.default_rng(seed), max(1, _WEIGHTS_AT_ONCE // num_examples)
-    sizes = (min(step, resamples - start) for start in range(0, resamples, step))
+    sizes = (min(step, RESAMPLES - start) for start in range(0, RESAMPLES, step))
     return np.concatenate([score(_draw_weights(rng, size, num_examples)) for size in sizes])
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from analysis.statistics.comparisons import FEWEST_TO_DETECT, detectable_difference
-from analysis.statistics.samples import over_resamples
+from analysis.statistics.samples import RESAMPLES, over_resamples
 from analysis.statistics.uncertainty import (
     ConfidenceInterval,
     PairedTest,
@@ -34,7 +34,6 @@ from study.terminal.text import counted, joined
 from trainables.models.exit_rules import ExitRule, Sampled, read_setting
 from trainables.runs.times import DETAIL_EVERY, ExitKind, LayerTime, TimedModel
 
-RESAMPLES = 1_000
 MOST_OTHERS = 0.1  # share of the processors of a measurement that other programs may use meanwhile
 MOST_SPREAD = 0.05  # of a model's times between rounds, see `Measurement.spread`
 SLOW_TEXTS = 90  # percentile
@@ -216,9 +215,7 @@ class LayerCosts:
         by_layer = np.array([self._share(layers) for layers in exit_layers])  # (seeds, layers)
         costs = np.stack([self.deciding[layers - 1].mean(axis=0) for layers in exit_layers], axis=1)  # (n, seeds)
         costs = costs + self._sum("texts", late, 0 * by_layer[0]).mean()
-        resampled = over_resamples(
-            lambda weights: weights @ costs / len(costs), len(costs), resamples=RESAMPLES, seed=0
-        )
+        resampled = over_resamples(lambda weights: weights @ costs / len(costs), len(costs), seed=0)
         texts, rounds = (self._sum(name, late, by_layer.mean(axis=0)) for name in ("texts", "rounds"))
         drawn = np.log(_draw_weights(len(texts)) @ texts) - np.log(plain.resampled.mean(axis=1))
         of_plain = np.log(plain.texts.mean(axis=1))
