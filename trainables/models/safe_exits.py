@@ -54,12 +54,6 @@ def evaluate_settings(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Evalu
     return EvaluatedSettings(tuple(rules[place] for place in order), mean_layers[order], answers[order], whole)
 
 
-def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[ExitRule]:
-    """Read the settings of rule `name` from the arrays `sweep_rule` and `sweep_rule_fields`."""
-    rules = [read_rule(name, text) for text in fields[names == name].tolist()]
-    return [rule for rule in rules if rule is not None]
-
-
 def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSettings, np.ndarray]:
     """Evaluate each setting of the rule `name` on a predictions file. Also return the examples' labels, (n,).
 
@@ -76,7 +70,8 @@ def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSett
     if not {"layer_logits", "sweep_rule_fields"} <= arrays.keys():
         raise ValueError(f"{predictions} was written by an older version and lacks the layers' outputs")
     outputs = stored_outputs(arrays)
-    rules = stored_rules(arrays["sweep_rule"], arrays["sweep_rule_fields"], name=name)
+    stored = arrays["sweep_rule_fields"][arrays["sweep_rule"] == name].tolist()
+    rules = [rule for text in stored if (rule := read_rule(name, text)) is not None]
     if not rules and len(arrays["sweep_rule"]):
         layers, _, labels = outputs.logits.shape
         rules = [rule for rule in list_rules(layers, labels) if rule.name == name]
