@@ -208,19 +208,14 @@ def _describe_groups(groups: Sequence[Sequence[Study]]) -> Iterator[str]:
         yield f"  {group[0].protocol_hash}{f' ({differing})' if differing else ''}: {command}"
 
 
-def find_runs() -> Path:
-    """Find `runs/` in the working directory, or in the nearest folder above it, as from a notebook's own folder."""
-    here = Path.cwd()
-    return next((folder / RUNS for folder in (here, *here.parents) if (folder / RUNS).is_dir()), here / RUNS)
-
-
-def newest_study(root: Path | str | None = None) -> Path:
-    """Return the study folder under `root` (default: the result of `find_runs`) that has the newest plan.
+def newest_study() -> Path:
+    """Return the study folder that has the newest plan, from `runs/` here or in the nearest folder above.
 
     Raises:
-        ValueError: if no folder under `root` is a study.
+        ValueError: if no folder there is a study.
     """
-    root = find_runs() if root is None else Path(root)
+    here = Path.cwd()  # may be a notebook's own folder
+    root = next((folder / RUNS for folder in (here, *here.parents) if (folder / RUNS).is_dir()), here / RUNS)
     plans = sorted(root.glob("*/plan.json"), key=lambda path: path.stat().st_mtime)
     if not plans:
         raise ValueError(f"no study under {root}: no folder there has a plan.json")

@@ -153,10 +153,11 @@ def test_study_without_records_is_a_table_of_gaps(tmp_path):
     assert "no number (missing" in explained and "MLflow filter: tags.arm = 'palbert/rte'" in explained
 
 
-def test_newest_study_is_that_of_the_plan_written_last(tmp_path):
+def test_newest_study_is_that_of_the_plan_written_last(tmp_path, monkeypatch):
     for name in ("one", "two"):
-        write_study(tmp_path / name, arm("palbert", "rte", [0.7] * 5))
-    assert newest_study(tmp_path).name == "two"
+        write_study(tmp_path / "runs" / name, arm("palbert", "rte", [0.7] * 5))
+    monkeypatch.chdir(tmp_path)
+    assert newest_study().name == "two"
 
 
 def test_newest_study_is_searched_in_runs_of_a_folder_above(tmp_path, monkeypatch):
@@ -167,9 +168,10 @@ def test_newest_study_is_searched_in_runs_of_a_folder_above(tmp_path, monkeypatc
         assert newest_study().parent == tmp_path / "runs"
 
 
-def test_no_study_is_an_error_that_names_the_folder(tmp_path):
-    with pytest.raises(ValueError, match=f"no study under {tmp_path}"):
-        newest_study(tmp_path)
+def test_no_study_is_an_error_that_names_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"no study under {tmp_path / 'runs'}"):
+        newest_study()
 
 
 @pytest.mark.long
