@@ -307,7 +307,7 @@ class Evidence:
         """
         seeds, untimed = dict[str, list[int]](), dict[str, list[int]]()
         for place, cell in self.cells_by_place.items():
-            if of_study := [one for one in cell.records if one.key in made.records and made.covers(cell)]:
+            if of_study := [one for one in cell.tested if one.key in made.records and made.covers(cell)]:
                 seeds["/".join(place)] = [one.seed for one in of_study]
                 untimed["/".join(place)] = [one.seed for one in of_study if one.key not in made.keys]
         if untimed == seeds or not any(untimed.values()):

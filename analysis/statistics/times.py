@@ -334,10 +334,10 @@ class Measurement:
         return f"{used}relative times varied by {100 * self.spread:.1g} % between rounds"
 
     def read(self, cell: Cell, batch_size: int) -> Times | None:
-        """Read the times of a cell's models; None if no model was timed at this batch size."""
+        """Read the times of a cell's models; None if none was timed at this batch size. Dropped final runs count."""
         if not self.covers(cell):
             return None
-        found = [(record.seed, model) for record in cell.records if (model := self._own.get((record.key, batch_size)))]
+        found = [(record.seed, model) for record in cell.tested if (model := self._own.get((record.key, batch_size)))]
         if not found:
             return None
         texts, rounds = ([getattr(model, name) for _, model in found] for name in ("texts", "rounds"))
@@ -350,7 +350,7 @@ class Measurement:
 
     def find_layer_time(self, cell: Cell, batch_size: int) -> LayerTime | None:
         """Find the parts of a layer's time for one of the cell's models; None if they were not timed."""
-        keys = {record.key for record in cell.records} if self.covers(cell) else set[str]()
+        keys = {record.key for record in cell.tested} if self.covers(cell) else set[str]()
         return next((own for own in self.event.layers if own.key in keys and own.batch_size == batch_size), None)
 
     def read_layer_costs(self, cell: Cell, rule: str | None = None) -> LayerCosts | None:
@@ -359,7 +359,7 @@ class Measurement:
         Args:
             rule: name of the exit rule that decides; None means the method's own.
         """
-        keys = {record.key for record in cell.records} if self.covers(cell) else set[str]()
+        keys = {record.key for record in cell.tested} if self.covers(cell) else set[str]()
         leaving = [model for model in self.event.models if model.exit == "layer" and model.key in keys]
         if not leaving or rule not in (None, *(model.rule for model in leaving)):
             return None

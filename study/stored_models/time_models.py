@@ -24,7 +24,7 @@ from study.facts.plan_file import find_data, require_plan
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.plans.resolved_plan import format_arm_name
-from study.storage.models import explain_missing_model, local_model, locate_model, model_exists
+from study.storage.models import explain_missing_model, keeps_model, local_model, locate_model, model_exists
 from study.stored_models.own_methods import include_methods
 from study.terminal.command_line import Command
 from study.terminal.output import can_redraw, console_on
@@ -62,13 +62,14 @@ def run(options: Options) -> int:
 def _find_models(folder: Path) -> tuple[dict[str, list[Record]], list[str]]:
     """Find the stored models of confirm trials, by task, and list the keys of those that no longer exist.
 
-    Repeated searches are left out.
+    Dropped trials are timed too, as means keep them. Repeated searches are left out.
 
     Raises:
         ValueError: if there are no models.
     """
     progress = compute_progress(require_plan(folder).plan, read_facts(folder))
-    records = [record for arm in progress.arms if not arm.planned.repeat for record in arm.confirmed]
+    final = [trial.record for arm in progress.arms if not arm.planned.repeat for trial in arm.confirm_trials]
+    records = [record for record in final if record and keeps_model(record)]
     if not records:
         raise ValueError(f"{folder} has no completed confirm trial yet, and only these keep their models")
     located = {record.key: locate_model(record, folder) for record in records}

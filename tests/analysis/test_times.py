@@ -31,6 +31,7 @@ from analysis.statistics.times import (
 )
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
+from study import drop
 from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
 from trainables.models.exit_rules import Patience, Threshold
@@ -184,6 +185,20 @@ def test_arms_and_seeds_that_a_measurement_lacks_are_named_and_an_earlier_one_th
     assert len(evidence.measurements) == 2 and "without" not in table.blocks[0].title
     cells = evidence.cells_by_place
     assert evidence.find_time_ratio(cells["pabee", "rte"], cells["albert", "rte"], 1) is not None
+
+
+def test_slow_model_stays_in_times_after_its_run_was_dropped(tmp_path):
+    slow = next(one for one in arm("palbert", "rte", [0.7] * 5) if (one.phase, one.seed) == ("confirm", 43))
+    folder = write_study(tmp_path / "s", [row for name in ("albert", "palbert") for row in arm(name, "rte", [0.7] * 5)])
+    timed_study(folder, lambda record, size: 40.0 if record.key == slow.key else 10.0, sizes=(1,))
+    before = times_table(evidence_of(folder))
+    assert drop.main([str(folder), slow.key, "--because", "it exits late"]) == 0
+    evidence = evidence_of(folder)
+    after = times_table(evidence)
+    assert [line.entries for line in after.lines] == [line.entries for line in before.lines]
+    assert after.heading == before.heading
+    (made,), cell = evidence.measurements, evidence.cells_by_place["palbert", "rte"]
+    assert cell.seeds == [42, 44, 45, 46] and made.read(cell, 1).seeds == [42, 43, 44, 45, 46]
 
 
 def test_times_and_test_scores_are_of_their_own_study(tmp_path):

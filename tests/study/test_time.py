@@ -13,6 +13,7 @@ import pytest
 import torch
 from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study, mini_plan
+from helpers.made_studies import arm, write_study
 from helpers.messages import says
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
@@ -91,6 +92,14 @@ def test_models_that_are_there_are_timed_without_the_missing_ones(timed, capfd):
         (timed / "moved").rename(folder)
     assert missing == [record.key] and len(stored["rte"]) == 3 and record not in stored["rte"]
     assert says(capfd.readouterr().err, "1 of 4 final runs no longer exist: ", record.key)
+
+
+def test_model_of_a_dropped_run_is_timed(tmp_path, monkeypatch):
+    *others, last = arm("albert", "rte", [0.6, 0.7])
+    folder = write_study(tmp_path / "s", [*others, replace(last, status="dropped")], seeds=2)
+    monkeypatch.setattr(time_models, "model_exists", lambda model: True)
+    stored, missing = time_models._find_models(folder)
+    assert [record.seed for record in stored["rte"]] == [42, 43] and not missing
 
 
 def test_too_little_memory_is_one_line(timed, monkeypatch):
