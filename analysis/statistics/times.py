@@ -45,6 +45,7 @@ class Ratio:
     """A ratio of two methods' mean times per text, with its 95 % interval."""
 
     logs: PairedTest  # of the difference between the logarithms of the times
+    num_seeds: int = 0  # of the method with fewer; 0: unknown
 
     @property
     def value(self) -> float:
@@ -69,7 +70,7 @@ class Ratio:
     @property
     def missed(self) -> float | None:
         """The ratio above 1 that is found with 80 % power; None if a difference was found, or if it is unknown."""
-        if self.differs or round(self.logs.freedom) < FEWEST_TO_DETECT - 1:
+        if self.differs or self.num_seeds < FEWEST_TO_DETECT:
             return None
         log = detectable_difference(self.logs.standard_error, self.logs.freedom)
         return None if log is None else math.exp(log)
@@ -147,7 +148,7 @@ def compare_times(own: Times, other: Times) -> Ratio:
         return _compare_pairs(own.take(own.seeds[:1]), other.take(other.seeds[:1]))
     logs = [np.log(times.texts.mean(axis=1)) for times in (own, other)]
     test = welch_test(np.log(own.resampled), np.log(other.resampled), logs[0].tolist(), logs[1].tolist())
-    return Ratio(test)
+    return Ratio(test, min(len(own.seeds), len(other.seeds)))
 
 
 def _compare_pairs(own: Times, other: Times) -> Ratio:
@@ -157,9 +158,9 @@ def _compare_pairs(own: Times, other: Times) -> Ratio:
         test = mean_test(resampled, logs.tolist())
         if test.standard_error == 0:  # without any spread, the interval is the ratio itself
             test = replace(test, low=test.difference, high=test.difference)
-        return Ratio(test)
+        return Ratio(test, len(logs))
     variances = _variances_of_one(resampled[:, 0], np.log(own.rounds[0] / other.rounds[0]))
-    return Ratio(paired_test(float(logs[0]), variances))
+    return Ratio(paired_test(float(logs[0]), variances), num_seeds=1)
 
 
 def _variances_of_one(resampled: np.ndarray, rounds: np.ndarray) -> list[Variance]:

@@ -326,6 +326,18 @@ def test_ratio_that_differs_or_has_two_seeds_misses_nothing(mean, seeds):
     assert compare_times(own, other).missed is None
 
 
+@pytest.mark.parametrize(("seeds", "is_known"), [(1, False), (2, False), (3, True)])
+def test_fewer_than_three_seeds_miss_nothing_although_texts_vary_more_than_they_do(seeds, is_known):
+    rng, texts = np.random.default_rng(0), np.linspace(5, 15, 40)
+    exits = np.where(np.arange(40) % 2, 1.5, 0.5)
+    own, other = (
+        Times([*range(seeds)], texts * own * rng.normal(1, 0.01, (seeds, 1)), np.full((seeds, 5), 10.0))
+        for own in (exits, np.ones(40))
+    )
+    ratio = compare_times(own, other)
+    assert not ratio.differs and (ratio.missed is not None) == is_known
+
+
 def test_sentence_names_the_difference_that_would_have_been_found(tmp_path):
     evidence = evidence_of(study_of(tmp_path / "s", "albert", "pabee"))
     (made,), cells = evidence.measurements, evidence.cells_by_place
