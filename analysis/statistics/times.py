@@ -137,18 +137,20 @@ def _draw_weights(number: int) -> np.ndarray:
 def compare_times(own: Times, other: Times) -> Ratio:
     """Divide one method's mean time by that of another, measured on the same texts in the same rounds.
 
-    The interval covers chance in seeds, texts and rounds. It is computed from logarithms. If both methods have the same
-    seeds, or at least two of them, models of equal seeds are compared; otherwise, all models are. A model's noise over
-    rounds is part of the variance over seeds, as each model is measured on its own.
+    The interval covers chance in seeds, texts and rounds. It is computed from logarithms. If both methods have at least
+    two seeds in common, models of equal seeds are compared; otherwise, all models are. If a method has one model, it is
+    compared with one of the other method, of the same seed if there is one. A model's noise over rounds is part of the
+    variance over seeds, as each model is measured on its own.
     """
     shared = [seed for seed in own.seeds if seed in other.seeds]
-    if len(shared) > 1 or len(own.seeds) == len(other.seeds) == len(shared):
+    fewest = min(len(own.seeds), len(other.seeds))
+    if len(shared) > 1 or (shared and fewest == 1):
         return _compare_pairs(own.take(shared), other.take(shared))
-    if min(len(own.seeds), len(other.seeds)) == 1:  # nothing is known of the variance over one method's seeds
+    if fewest == 1:  # nothing is known of the variance over one method's seeds
         return _compare_pairs(own.take(own.seeds[:1]), other.take(other.seeds[:1]))
     logs = [np.log(times.texts.mean(axis=1)) for times in (own, other)]
     test = welch_test(np.log(own.resampled), np.log(other.resampled), logs[0].tolist(), logs[1].tolist())
-    return Ratio(test, min(len(own.seeds), len(other.seeds)))
+    return Ratio(test, fewest)
 
 
 def _compare_pairs(own: Times, other: Times) -> Ratio:

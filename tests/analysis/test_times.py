@@ -338,6 +338,14 @@ def test_fewer_than_three_seeds_miss_nothing_although_texts_vary_more_than_they_
     assert not ratio.differs and (ratio.missed is not None) == is_known
 
 
+@pytest.mark.parametrize("seeds", [[42, 43], [42, 43, 44]])
+def test_single_model_is_compared_with_that_of_its_seed(seeds):
+    own = Times(seeds, np.outer([10.0, 13.0, 13.0][: len(seeds)], np.ones(9)), np.ones((len(seeds), 3)))
+    other = Times([43], np.full((1, 9), 10.0), np.ones((1, 3)))
+    assert compare_times(own, other).value == pytest.approx(1.3)
+    assert compare_times(other, own).value == pytest.approx(1 / 1.3)
+
+
 def test_sentence_names_the_difference_that_would_have_been_found(tmp_path):
     evidence = evidence_of(study_of(tmp_path / "s", "albert", "pabee"))
     (made,), cells = evidence.measurements, evidence.cells_by_place
