@@ -56,13 +56,16 @@ def _make_table(label: str, task: Task, stored: Sequence[Predictions], texts: Se
     layers, order = _mean_layers(stored), np.arange(len(texts))
     answers, labels = np.concatenate([own.answers for own in stored]), stored[0].labels  # (seeds x draws, examples)
     lists = {"Leave first": np.lexsort((order, layers)), "Leave last": np.lexsort((order, -layers))}
-    if not task.is_regression:
-        early = np.flatnonzero((layers < layers.mean()) & ((answers != labels).mean(axis=0) > 0.5))
-        lists["Leave before the mean layer, most often with a wrong answer"] = early[np.lexsort((early, layers[early]))]
+    if task.is_regression:
+        answer = answers.mean(axis=0)
+    else:
+        answer = np.array([np.bincount(own).argmax() for own in answers.T.astype(int)])
+        early = np.flatnonzero((layers < layers.mean()) & (answer != labels))
+        lists["Leave before the mean layer with a wrong answer"] = early[np.lexsort((early, layers[early]))]
 
     def make_line(place: int) -> Line:
         text = texts[place] if len(texts[place]) <= LONGEST_TEXT else f"{texts[place][:LONGEST_TEXT]} ..."
-        named = {"label": _format_answer(task, labels[[place]]), "answer": _format_answer(task, answers[:, place])}
+        named = {"label": _format_answer(task, labels[place]), "answer": _format_answer(task, answer[place])}
         return Line.from_texts(HUNDREDTHS.text(layers[place]), {**named, "text": text})
 
     blocks = [
@@ -71,10 +74,10 @@ def _make_table(label: str, task: Task, stored: Sequence[Predictions], texts: Se
     caption = (
         f"The layer is the mean over {counted(len(stored), 'seed')}; over all examples, it is "
         f"{HUNDREDTHS.text(layers.mean())} of {len(stored[0].layer_answers)}. "
-        f"The answer is {'the mean over the seeds' if task.is_regression else 'that of most seeds'}."
+        f"The answer is {'the mean over the seeds' if task.is_regression else 'the most frequent one'}."
     )
     if not task.is_regression and not blocks[-1].lines:
-        caption += " No text that leaves before the mean layer has a wrong answer in most seeds."
+        caption += " No text that leaves before the mean layer has a wrong answer."
     return Table(
         name=f"texts-{label}-{task.name}",
         title=f"{label} on {task.title}",
@@ -89,8 +92,5 @@ def _make_table(label: str, task: Task, stored: Sequence[Predictions], texts: Se
     )
 
 
-def _format_answer(task: Task, values: np.ndarray) -> str:
-    """Format the most frequent class of several answers, or the mean of scores."""
-    if task.is_regression:
-        return HUNDREDTHS.text(float(values.mean()))
-    return task.labels[int(np.bincount(values.astype(int)).argmax())]
+def _format_answer(task: Task, value: float) -> str:
+    return HUNDREDTHS.text(float(value)) if task.is_regression else task.labels[int(value)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.special import softmax
 
 import analysis
 from analysis import report, verify
+from analysis.layouts import exit_texts
 from analysis.layouts.exit_texts import LONGEST_TEXT, read_exit_texts
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
@@ -82,13 +84,15 @@ def test_lists_are_those_of_the_predictions(study, glue):
     (table,) = texts.tables  # ALBERT has no exits
     assert table.title == "palbert on RTE"
     frame = analysis.load(study, data=str(glue)).predictions.query("counts and method == 'palbert'")
-    means = frame.groupby(["id", "text"])[["layer", "right"]].mean().reset_index()
+    of_text = frame.groupby(["id", "text"])
+    means = of_text[["layer", "label"]].mean().reset_index()
+    means["right"] = of_text["answer"].agg(lambda answers: answers.mode().min()).array == means.label  # 0 if tied
     first, last, wrong = table.parts
     assert (len(first.lines), len(last.lines)) == (10, 10) and 0 < len(wrong.lines) <= 10
     sorted_layers = np.sort(means.layer)
     assert [float(line.label) for line in first.lines] == sorted_layers[:10].tolist()
     assert [float(line.label) for line in last.lines] == sorted_layers[::-1][:10].tolist()
-    is_early_and_wrong = (means.layer < means.layer.mean()) & (means.right < 0.5)
+    is_early_and_wrong = (means.layer < means.layer.mean()) & ~means.right
     assert len(wrong.lines) == min(10, is_early_and_wrong.sum())
     known = {
         text[:LONGEST_TEXT]: (layer, right)
@@ -96,7 +100,7 @@ def test_lists_are_those_of_the_predictions(study, glue):
     }
     for line in wrong.lines:
         layer, right = known[line.entries["text"].text.removesuffix(" ...")[:LONGEST_TEXT]]
-        assert f"{layer:.2f}" == line.label and right < 0.5
+        assert f"{layer:.2f}" == line.label and not right
         assert line.entries["label"].text != line.entries["answer"].text
 
 
@@ -104,6 +108,20 @@ def test_scores_have_no_wrong_texts(tmp_path, monkeypatch):
     texts = read_exit_texts(evidence_of(study_on(tmp_path / "study", "mini", "stsb", monkeypatch)))
     assert texts is not None and [len(table.parts) for table in texts.tables] == [2]
     assert texts.tables[0].caption.endswith(" The answer is the mean over the seeds.")
+
+
+def test_usual_answer_of_three_classes_is_wrong_in_the_list_of_wrong_texts():
+    """The first text has one right answer and four of another class; the second has two right answers, and 2 + 1."""
+    answers = np.array([[1, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 2, 0]])
+    layers = np.array([[1, 1, 6]])
+    named = {"ids": np.arange(3), "split": np.repeat("dev_matched", 3), "labels": np.array([0, 0, 0])}
+    models = [
+        SimpleNamespace(**named, answers=own[None], exit_layers=layers, layer_answers=np.zeros((6, 3)))
+        for own in answers
+    ]
+    wrong = exit_texts._make_table("palbert", TASKS["mnli"], models, ["first", "second", "third"]).parts[2]
+    lines = [{name: entry.text for name, entry in line.entries.items()} for line in wrong.lines]
+    assert lines == [{"label": "entailment", "answer": "neutral", "text": "first"}]
 
 
 def test_report_quotes_texts_escaped_and_cut(study, glue):
