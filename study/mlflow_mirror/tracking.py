@@ -43,6 +43,12 @@ TAGS_PER_BATCH = 100
 RUNS_PER_PAGE = 1000
 
 PARENT = "mlflow.parentRunId"
+ARTIFACT_PLACES = (  # tables and columns of MLflow's database: mlflow/store of 3.17
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
 ANSWER_SECONDS = 3.0  # timeout of the health check
 
 # Codes of errors that a retry cannot fix: a wrong address, password or value.
@@ -257,6 +263,8 @@ class Tracking:
         self.client = MlflowClient(tracking_uri=uri)
         self.study_id = study_id
         self.experiment_id = self._find_experiment(experiment, None if uri.startswith("http") else artifacts.as_uri())
+        if uri == build_default_uri(artifacts.parent):
+            _move_artifacts(uri, self.client.get_experiment(self.experiment_id).artifact_location, artifacts.as_uri())
         self.run_ids: dict[str, str] = {}  # run key -> MLflow's id
         self._finished: dict[str, str] = {}  # run key -> digest of the content that MLflow has
         self._sent: dict[str, set[Point]] = {}  # run key -> points sent so far, until the run has ended
@@ -348,6 +356,22 @@ class Tracking:
         sent.update(new)
         if run.ended is not None:
             del self._sent[run.key]  # frees memory: an ended run rarely gets more points
+
+
+def _move_artifacts(uri: str, before: str, now: str) -> None:
+    """Change the folder of all artifacts in the database of a study that was moved or copied.
+
+    MLflow stores absolute paths, and has no function that changes them. It would write to the former folder.
+    """
+    if before == now:
+        return
+    from sqlalchemy import create_engine, text
+
+    with create_engine(uri).begin() as database:
+        for table, column in ARTIFACT_PLACES:
+            moved = f"UPDATE {table} SET {column} = :now || substr({column}, length(:before) + 1)"
+            is_there = f"substr({column}, 1, length(:before)) = :before"
+            database.execute(text(f"{moved} WHERE {is_there}"), {"before": before, "now": now})
 
 
 def _build_input(data: DataSet) -> Any:

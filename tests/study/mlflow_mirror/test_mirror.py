@@ -371,6 +371,28 @@ def test_the_default_store_lies_in_the_study_folder(journal: MadeJournal) -> Non
     assert set(stored_runs(build_default_uri(journal.folder))) >= {"study"}
 
 
+def test_copied_study_has_its_artifacts_in_its_own_folder(journal: MadeJournal, tmp_path: Path) -> None:
+    from mlflow.tracking import MlflowClient
+    from mlflow.tracking._tracking_service import utils
+
+    (journal.folder / "tables").mkdir()
+    (journal.folder / "tables" / "dev.md").write_text("before\n")
+    journal.end()
+    mirror(journal.folder, build_default_uri(journal.folder))
+    copy = shutil.copytree(journal.folder, tmp_path / "elsewhere" / journal.folder.name)
+    (copy / "tables" / "dev.md").write_text("after\n")
+    utils._artifact_repos_cache.clear()  # that of this process; each command is a process of its own
+    uri = build_default_uri(copy)
+    mirror(copy, uri)
+    (old,) = (journal.folder / "mlartifacts").rglob("dev.md")
+    (new,) = (copy / "mlartifacts").rglob("dev.md")
+    assert (old.read_text(), new.read_text()) == ("before\n", "after\n")
+    places = {run.info.artifact_uri for run in stored_runs(uri).values()}
+    assert all(place.startswith((copy / "mlartifacts").as_uri()) for place in places)
+    (experiment,) = (e for e in MlflowClient(tracking_uri=uri).search_experiments() if e.name == copy.name)
+    assert experiment.artifact_location == (copy / "mlartifacts").as_uri()
+
+
 @pytest.mark.long
 def test_only_the_default_store_skips_disk_flushes(journal: MadeJournal, tmp_path: Path) -> None:
     """Other databases hold what no journal has."""
