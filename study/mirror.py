@@ -281,8 +281,11 @@ def browse(mirrored: Mirror) -> list[str]:
         server = "http://127.0.0.1:5000"
         served = f"{python()} -m mlflow ui --backend-store-uri {shlex.quote(_shorten(uri))}"
     page = f"{server}/#/experiments/{quote(mirrored.tracking.experiment_id)}/runs"
-    fields = {"workflowType": "machine_learning"}  # MLflow's view "Model training"
-    links = {name: f"{page}?{urlencode({**fields, **link}, quote_via=quote)}" for name, link in LINKS.items()}
+    links = dict[str, str]()
+    for name, link in LINKS.items():
+        search = f"{link['searchFilter']} AND tags.study_id = '{mirrored.study_id}'"  # not other studies of this name
+        fields = {"workflowType": "machine_learning", **link, "searchFilter": search}  # MLflow's view "Model training"
+        links[name] = f"{page}?{urlencode(fields, quote_via=quote)}"
     return [f"browse:      {served}", *(f"  {name + ':':<31}{link}" for name, link in links.items())]
 
 

@@ -176,9 +176,23 @@ def test_launch_prints_links_into_its_own_store(journal: MadeJournal, uri: str) 
     for line in lines:
         name, _, query = line.partition(page)
         fields = {field: values[0] for field, values in parse_qs(query).items()}
-        assert fields.items() >= LINKS[name.strip().rstrip(":")].items()
+        link = LINKS[name.strip().rstrip(":")]
+        assert fields.pop("searchFilter").startswith(f"{link['searchFilter']} AND tags.study_id = '")
+        assert fields.items() >= {field: link[field] for field in link if field != "searchFilter"}.items()
         is_chart = name.strip().rstrip(":") in (ARMS, SEEDS)  # a list shows no score before one adds its column
         assert fields.get("compareRunsMode") == ("CHART" if is_chart else None)
+
+
+def test_link_leaves_out_another_study_of_the_same_name(journal: MadeJournal, tmp_path: Path, uri: str) -> None:
+    other = planned(tmp_path / "elsewhere" / "mine")
+    other.clock = 1.0  # begins later
+    begin_search(other)
+    other.end()
+    mirror(other.folder, uri)
+    (link,) = (line for line in browse_lines(mirror(journal.folder, uri)) if line.strip().startswith(ARMS))
+    fields = {field: values[0] for field, values in parse_qs(link.partition("?")[2]).items()}
+    assert len(found(uri, LINKS[ARMS])) == 3
+    assert found(uri, fields) == ["palbert/rte", "pabee/rte"]
 
 
 def test_command_that_serves_the_runs_is_short_and_whole(
