@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -126,3 +127,9 @@ def test_its_command_is_one_that_a_launch_takes(job: dict[str, Any]) -> None:
 def test_the_version_of_ray_is_the_one_that_is_tested(job: dict[str, Any]) -> None:
     pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     assert cluster_of(job)["rayVersion"] == pinned["ray"]
+
+
+def test_page_finds_the_head_by_labels_of_its_pod() -> None:
+    (labels,) = re.findall(r"kubectl get pod -l (\S+) -o name", (ROOT / "docs" / "cluster.md").read_text())
+    of_kuberay = {"ray.io/cluster", "ray.io/group", "ray.io/node-type"}  # labelPod in ray-operator of KubeRay 1.7.0
+    assert {label.partition("=")[0] for label in labels.split(",")} <= of_kuberay
