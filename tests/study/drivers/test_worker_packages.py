@@ -49,6 +49,12 @@ def test_group_repeats_requirements_of_the_project() -> None:
         assert whole[name] == requirement
 
 
+def test_page_installs_what_data_of_the_hub_need_on_a_worker() -> None:
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    (command,) = re.findall(r"`(pip install [^`]*--group worker[^`]*)`", page)
+    assert "datasets" in command.split()  # trainables/data/glue.py imports it for --data hub
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_worker_trains_with_its_group_alone(tmp_path: Path) -> None:
