@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import statistics
+from functools import partialmethod
 from pathlib import Path
 
 import psutil
@@ -353,6 +354,20 @@ def test_renamed_study_is_compared_with_its_former_experiment(journal: MadeJourn
     mirror(journal.folder, uri)
     renamed = journal.folder.rename(journal.folder.with_name("renamed"))
     assert main([str(renamed), "--tracking-uri", uri, "--compare"]) == 0
+
+
+def test_study_is_compared_in_a_store_of_many_experiments(
+    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    journal.end()
+    mirror(journal.folder, uri)
+    MlflowClient(tracking_uri=uri).create_experiment("newer")
+    search = partialmethod(MlflowClient.search_experiments, max_results=1)  # MLflow returns the newest 1000
+    monkeypatch.setattr(MlflowClient, "search_experiments", search)
+    assert main([str(journal.folder), "--tracking-uri", uri, "--compare"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 # On the command line
