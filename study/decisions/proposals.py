@@ -61,13 +61,13 @@ class Proposals:
             self._forget()
             self._study.sampler = self._make_sampler(number=len(facts.search))
         self._catch_up(facts)
+        if self._sampler == "grid":  # by content, because a repeated command may order its ranges in another way
+            return next((dict(point) for point in self._arm.first if point not in self._drawn), None)
         number = len(self._drawn)
         if number < len(self._arm.first):
             point = self._sample(0) | dict(self._arm.first[number])
             if point not in self._drawn:
                 return point
-        if self._sampler == "grid":
-            return None
         proposals = (self._sample(attempt) for attempt in range(_ATTEMPTS))
         new = next((point for point in proposals if point not in self._drawn), None)
         return new or self._first_new_point()
@@ -120,7 +120,7 @@ class Proposals:
                 return CmaEsSampler(seed=seed, warn_independent_sampling=False)
             case "gp":
                 return GPSampler(seed=seed, warn_independent_sampling=False)
-            case "random" | "grid":  # the first points of a grid leave no field open
+            case "random":
                 return RandomSampler(seed=seed)
             case factory:
                 return make_own_sampler(factory, seed=seed)

@@ -77,6 +77,20 @@ def test_sampler_learns_from_trials_before_a_restart(sampler):
     assert configurations(simulation)[-1] != configurations(at_random)[-1]
 
 
+def test_reordered_ranges_do_not_end_a_grid_early():
+    fields, choices = ("weight_decay", "classifier_dropout"), (0.0, 0.1)
+    plan, reordered = (
+        planned("grid", methods=("albert",), settings=dict.fromkeys(order, choices)) for order in (fields, fields[::-1])
+    )
+    simulation = Simulation(plan, slots=1)
+    simulation.launch(kill_at=15)  # within the second trial
+    assert len(configurations(simulation)) == 2
+    simulation.resolved = reordered
+    simulation.launch()
+    points = {tuple(sorted(config.items())) for config in configurations(simulation)}
+    assert len(points) == len(configurations(simulation)) == plan.arms[0].samples == 12
+
+
 def test_qmc_fills_a_range_evenly():
     """Of a scrambled Sobol sequence, the first eight points lie in eight equal parts of each range."""
     plan = planned("qmc", samples=8, methods=("albert",))
