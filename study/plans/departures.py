@@ -118,7 +118,7 @@ def _list_protocol(plan: ResolvedPlan) -> Departures:
         ("search trials", "run to the end", "stopped by ASHA"): request.early_stopping is not None,
         ("search", "a grid", f"{request.sampler} over ranges"): request.sampler != "grid",
         ("grid", "all points", "some of the points"): (
-            request.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms)
+            request.sampler == "grid" and any(arm.can_search_more for arm in arms)
         ),
         ("selection", "on dev", "on a slice of train"): request.selection == "holdout",
         ("selection by", "the score", str(request.select_by)): request.select_by is not UNSET,

@@ -361,6 +361,11 @@ def test_a_departure_that_a_value_makes_untrue_is_left_out(options, what):
     assert "speed-up" in departures_of("pabee", *PABEE_ON_PAPER, *options)
 
 
+@pytest.mark.parametrize(("samples", "is_cut"), [("11", True), ("12", False), ("20", False), ("0", False)])
+def test_grid_without_all_points_is_a_departure(samples, is_cut):
+    assert ("grid" in departures_of("protocol", *PABEE_ON_PAPER, "--samples", samples)) == is_cut
+
+
 def test_departures_stay_that_are_true_of_one_of_the_arms():
     asked = ("--profile", "paper", "--method", "pabee", "--task", "rte,stsb", "--set", "pabee/rte:schedule=linear")
     assert {"schedule", "regression_threshold"} <= departures_of("pabee", *asked)
