@@ -1,8 +1,8 @@
 """Asynchronous successive halving (ASHA) for the search trials of one arm: arXiv:1810.05934.
 
 The rungs are at `grace * factor**k` epochs. A trial stops at a rung if its score is below the (1 - 1/factor) quantile
-of the earlier scores at this rung. Ray Tune's `AsyncHyperBandScheduler` with one bracket has the same rule. The journal
-holds the scores, so ASHA keeps no state.
+of the earlier scores at this rung. Ray Tune's `AsyncHyperBandScheduler` with one bracket has the same rule, but also
+counts the scores of failed trials. The journal holds the scores, so ASHA keeps no state.
 """
 
 from __future__ import annotations

@@ -173,7 +173,8 @@ class ArmFacts:
     wall_seconds: float = 0.0
     lost_gpu_seconds: float = 0.0  # of failed attempts, since their last reports
     dearest: float | None = None  # most GPU seconds of a completed trial's epochs; None before the first
-    rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score at ASHA's decision
+    # epochs -> trial key -> score at ASHA's decision; a failed trial, which cannot win, is not compared with others
+    rungs: dict[int, dict[str, float]] = field(default_factory=dict)
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
     confirm_closed: list[ConfirmClosed] = field(default_factory=list)
@@ -365,6 +366,9 @@ class StudyFacts:
         arm.under_way.pop(event.key, None)
         if record.status == "completed":
             arm.dearest = max(arm.dearest or 0.0, trial.gpu_seconds)
+        if record.status == "failed":
+            for scores in arm.rungs.values():
+                scores.pop(event.key, None)
         arm.records.append(record)
         self.records.append(record)
         if event.failure is not None:
@@ -444,7 +448,7 @@ class StudyFacts:
         self.failed.append(attempt)
 
     def _reopen(self, event: TrialReopened) -> None:
-        """Reset a trial to its start, and remove its scores from ASHA's rungs."""
+        """Reset a failed trial to its start."""
         trial = self._touch(event.key)
         trial.forget_reports()
         trial.seconds = 0.0, 0.0  # its folder is gone, and with it its clock
@@ -452,8 +456,6 @@ class StudyFacts:
         trial.attempts = 0
         arm = self.arms[trial.started.arm]
         self.under_way[event.key] = arm.under_way[event.key] = trial
-        for scores in arm.rungs.values():
-            scores.pop(event.key, None)
 
     def _drop(self, event: TrialDropped) -> None:
         """Mark a trial's record as dropped. An event without a reason removes the mark.

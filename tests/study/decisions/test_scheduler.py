@@ -7,7 +7,7 @@ from functools import cache
 from statistics import median
 
 import pytest
-from helpers.journals import MadeJournal, failure_of
+from helpers.journals import MadeJournal, failure_of, report_of, row_of
 from helpers.simulation import Simulation, report, scheduler_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -208,6 +208,18 @@ def test_a_failed_search_trial_does_not_hold_its_arm():
     scheduler.report(second.key, report(second, second.config["epochs"]))
     scheduler.end(second.key)
     assert scheduler.next_trial().config == second.config
+
+
+def test_scores_of_a_failed_trial_stop_no_later_trial():
+    scheduler = fresh(resolved(methods=("albert",), tasks=("rte",)))
+    scheduler.begin_launch(command="", host="", pid=0)
+    first = scheduler.next_trial()
+    assert scheduler.report(first.key, report_of(row_of(1, 0.9))) == "continue"
+    scheduler.end(first.key, failure=failure_of("method", error="loss is nan"))
+    second = scheduler.next_trial()
+    assert scheduler.report(second.key, report_of(row_of(1, 0.5))) == "continue"
+    third = scheduler.next_trial()
+    assert scheduler.report(third.key, report_of(row_of(1, 0.4))) == "stop"
 
 
 def test_an_arm_whose_search_failed_is_not_confirmed():
