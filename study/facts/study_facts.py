@@ -388,9 +388,8 @@ class StudyFacts:
         """
         last = trial.last
         config = trial.config if trial.best is None else {**trial.config, **trial.best.row.exit_setting}
-        facts = self._collect_shared_facts(trial) | _copy_fields(
-            trial.started, "key", "phase", "trial", "seed", "start"
-        )
+        shared = self._collect_shared_facts(trial, is_failed=event.status == "failed")
+        facts = shared | _copy_fields(trial.started, "key", "phase", "trial", "seed", "start")
         facts |= _copy_fields(trial.process, "host", "device", "tokens_digest", "backbone_digest")
         if last is not None:
             facts |= _copy_fields(last.row, "num_layers", "train_examples", "train_seconds", "eval_seconds")
@@ -417,12 +416,12 @@ class StudyFacts:
             ended=event.time,
         )
 
-    def _collect_shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
+    def _collect_shared_facts(self, trial: TrialFacts, *, is_failed: bool) -> dict[str, Any]:
         """Collect the fields of a record that depend only on the trial's arm and launches.
 
-        A trial without an epoch counts as trained in the current launch.
+        A trial that failed or has no epoch also counts as trained in the current launch.
         """
-        numbers = tuple(trial.trained_in) or (self.launch_number,)
+        numbers = (*trial.trained_in, *[self.launch_number] * (is_failed or not trial.trained_in))
         if (trial.started.arm, numbers) not in self._shared:
             assert self.plan is not None, "no trial starts before a launch"
             code = join_code(trial.arm.method, [self.launches[number].began.code for number in numbers])

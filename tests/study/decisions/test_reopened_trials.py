@@ -76,6 +76,19 @@ def test_failed_trial_reruns_on_request_or_new_code(journal, provenance, asked, 
     assert not any(trial.key in scores for scores in scheduler.facts.arms["albert/rte"].rungs.values())
 
 
+def test_failure_counts_for_the_code_that_failed():
+    """Epochs of older code, from which the failed trial went on, do not reopen it."""
+    journal, new = MadeJournal(), replace(OLD, code_digest="bbbb")
+    trial = scheduler_of(journal).next_trial()
+    scheduler_of(journal).report(trial.key, report(trial, 1))
+    record = scheduler_of(journal, new).end(trial.key, failure=failure_of("method", error="loss is nan"))
+    assert record.code_digest == "aaaa, bbbb"
+    scheduler_of(journal, new).reopen_failed(retry_failed=False)
+    assert journal.of(TrialReopened) == []
+    scheduler_of(journal).reopen_failed(retry_failed=False)
+    assert [event.reason for event in journal.of(TrialReopened)] == ["code"]
+
+
 def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
     scheduler = scheduler_of(journal)
     scheduler.reopen_failed(retry_failed=True)
