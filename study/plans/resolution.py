@@ -76,6 +76,7 @@ from trainables.configuration.ranges import (
     Choices,
     Interval,
     choose_middle,
+    count_points,
     format_range,
     is_allowed,
     list_allowed,
@@ -383,14 +384,12 @@ def _resolve_arm(
     resolution = resolve_configuration(plan, method, task, pins=pins)
     tokenizer = resolution.tokenizer.value
     samples = len(resolution.first) if plan.samples is None else plan.samples
-    if plan.sampler == "grid":
-        samples = min(samples, len(resolution.first))
-    if not resolution.tuned:
-        samples = 0
+    space = {name: layered.value for name, layered in resolution.tuned.items()}
+    samples = int(min(samples, count_points(space))) if space else 0
     arm = Arm(
         method=method,
         task=task,
-        space={name: layered.value for name, layered in resolution.tuned.items()},
+        space=space,
         post_hoc={name: layered.value for name, layered in resolution.post_hoc.items()} or UNSET,
         fixed={name: layered.value for name, layered in resolution.fixed.items()},
         first=tuple(resolution.first[:samples]),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -17,7 +16,7 @@ import trainables
 from study.plans.plan import EarlyStopping, Plan
 from trainables import Departure
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision, TrainingConfig, list_defaults
-from trainables.configuration.ranges import Choices, Interval, list_allowed, list_extremes
+from trainables.configuration.ranges import Choices, Interval, count_points, list_extremes
 from trainables.configuration.schema import Configuration, Typed, Value, to_plain
 from trainables.data.repeated_texts import RepeatedTexts
 from trainables.data.tasks import Task
@@ -113,8 +112,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def can_search_more(self) -> bool:
         """True if the search space has more points than `samples`."""
-        menus = map(list_allowed, self.space.values())
-        return bool(self.space) and math.prod(math.inf if menu is None else len(menu) for menu in menus) > self.samples
+        return bool(self.space) and count_points(self.space) > self.samples
 
     @property
     def exit_settings(self) -> Mapping[str, Choices]:

@@ -86,6 +86,12 @@ def list_allowed(allowed: Choices | Interval) -> Sequence[Value] | None:
     return allowed if isinstance(allowed, tuple) else allowed.values
 
 
+def count_points(ranges: Mapping[str, Choices | Interval]) -> float:
+    """Count the combinations of values of all ranges; infinite if a range is continuous."""
+    menus = map(list_allowed, ranges.values())
+    return math.prod(math.inf if menu is None else len(menu) for menu in menus)
+
+
 def choose_middle(allowed: Choices | Interval) -> Value:
     """Return the middle choice, or the middle of an interval."""
     return allowed[(len(allowed) - 1) // 2] if isinstance(allowed, tuple) else allowed.middle

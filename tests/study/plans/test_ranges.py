@@ -165,6 +165,14 @@ def test_without_search_trials_nothing_is_searched():
     assert not arm.space and arm.samples == 0 and arm.seeds
 
 
+def test_search_has_at_most_as_many_trials_as_points():
+    asked = ("--method", "albert", "--task", "rte", "--search", "batch_size=16,32", "--samples", "8")
+    (arm,) = resolve(plan_from(*asked, "--search-only", "batch_size")).arms
+    assert (arm.samples, arm.can_search_more) == (2, False)
+    (arm,) = resolve(plan_from(*asked)).arms  # and a continuous learning rate
+    assert (arm.samples, arm.can_search_more) == (8, True)
+
+
 def test_a_grid_has_choices_and_whole_numbers():
     asked = ["--profile", "paper", "--search", "num_lambda_layers=1..3", "--search", "learning_rate=1e-4,2e-4"]
     assert len(found(plan_from(*asked)).first) == 2 * 3 * 3 * 3
