@@ -53,7 +53,7 @@ class Interval(Typed, frozen=True, kw_only=True):
         if self.distance is None:
             return None
         count = 1 + math.floor((self.high - self.low) / self.distance + _TOLERANCE)
-        return [self.low + number * self.distance for number in range(count)]
+        return [min(self.low + number * self.distance, self.high) for number in range(count)]
 
     @property
     def middle(self) -> int | float:

@@ -173,6 +173,10 @@ def test_search_has_at_most_as_many_trials_as_points():
     assert (arm.samples, arm.can_search_more) == (8, True)
 
 
+def test_values_of_a_range_do_not_exceed_its_end():
+    assert Interval(low=0.1, high=0.3, step=0.1).values == [0.1, 0.2, 0.3]
+
+
 def test_a_grid_has_choices_and_whole_numbers():
     asked = ["--profile", "paper", "--search", "num_lambda_layers=1..3", "--search", "learning_rate=1e-4,2e-4"]
     assert len(found(plan_from(*asked)).first) == 2 * 3 * 3 * 3
