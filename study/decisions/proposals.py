@@ -96,7 +96,7 @@ class Proposals:
         reported = self._reported.get(trial.key, 0)
         for step, score in islice(trial.scores.items(), reported, None):
             self._open[trial.key].report(score, step)
-        self._reported[trial.key] = len(trial.scores)
+        self._reported[trial.key] = max(reported, len(trial.scores))  # a restarted trial has fewer
         if trial.record:
             value = trial.record.selection_score if trial.record.status == "completed" else None
             self._study.tell(self._open.pop(trial.key), value, state=STATES[trial.record.status])

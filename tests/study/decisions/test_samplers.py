@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
-from helpers.simulation import Simulation
+from helpers.journals import MadeJournal
+from helpers.simulation import Simulation, report, scheduler_of
 from msgspec.structs import replace
 
 from study.facts.events import TrialStarted
@@ -89,6 +92,19 @@ def test_reordered_ranges_do_not_end_a_grid_early():
     simulation.launch()
     points = {tuple(sorted(config.items())) for config in configurations(simulation)}
     assert len(points) == len(configurations(simulation)) == plan.arms[0].samples == 12
+
+
+def test_restarted_trial_reports_no_epoch_twice():
+    scheduler = scheduler_of(planned("tpe"), MadeJournal())
+    scheduler.begin_launch(command="", host="", pid=0)
+    trial = scheduler.next_trial()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of Optuna
+        for begin in (lambda: None, lambda: scheduler.restart(trial.key, "its state was damaged")):
+            begin()
+            scheduler.next_trial()
+            scheduler.report(trial.key, report(trial, 1))
+            scheduler.next_trial()
 
 
 def test_qmc_fills_a_range_evenly():
