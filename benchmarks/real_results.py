@@ -221,7 +221,12 @@ def launch(stage: Launch, places: Places, left: float) -> int:
     """The exit status of a study's launch, which ends by itself when its minutes are over."""
     limit = [] if left == float("inf") else ["--max-minutes", f"{max(left, 0.01):.2f}"]
     with subprocess.Popen(command_of(stage, places) + limit) as process:
-        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # it saves and ends, as after Ctrl-C
+
+        def end(*_: object) -> None:
+            process.terminate()  # it saves and ends, as after Ctrl-C
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGTERM, end)
         try:
             return process.wait()
         except KeyboardInterrupt:  # the terminal has sent it to the launch too

@@ -222,6 +222,17 @@ def test_a_study_goes_on_from_what_the_repository_keeps(tmp_path, out, monkeypat
     assert found.read_text() == "a launch of this machine"
 
 
+def test_sigterm_ends_the_launch_and_begins_no_other_stage(tmp_path, monkeypatch):
+    begun = []
+    kills_its_parent = ["sh", "-c", "sleep 1; kill -TERM $PPID; exec sleep 100000"]
+    monkeypatch.setattr(real_results, "command_of", lambda stage, there: begun.append(stage.name) or kills_its_parent)
+    stages, there = launches_of("cpu")[:2], places(tmp_path)
+    monkeypatch.setattr(real_results, "KEPT", tmp_path / "kept")
+    with pytest.raises(KeyboardInterrupt):
+        real_results.run(stages, there, float("inf"))
+    assert {*begun} == {"cpu-cola"} and not real_results.read_done(there.out)
+
+
 def test_a_measurement_is_ended_with_all_that_it_has_started():
     process = subprocess.Popen(
         ["sh", "-c", "trap '' INT; sleep 100000 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True
