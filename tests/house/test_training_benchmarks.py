@@ -172,6 +172,11 @@ def test_all_parts_for_a_gpu_run_on_a_cpu(tmp_path, monkeypatch):
     assert written == {"gpu", "device_losses", "training_speed", "early_exit_speed", "shared_device"}
 
 
+def test_gpu_parts_need_optuna_but_neither_ray_nor_mlflow():
+    parts = gpu.list_parts(gpu.build_parser().parse_args(["--glue", "GLUE", "--quick"]))
+    assert all("optuna" in part.needs and not {"mlflow", "ray"} & {*part.needs} for part in parts)
+
+
 @pytest.mark.long
 def test_parts_that_lack_a_package_or_fail_are_told():
     assert "nothing_so_called" in gpu.run_part(gpu.Part("times", 1, [], ["nothing_so_called"]), 600)
