@@ -4,8 +4,9 @@
     python -m benchmarks.gpu --glue FOLDER --device cpu --quick      # every part in small, to try it
 
 The parts run one after the other, the most useful first, each in processes of its own with a limit of its own, and
-each writes its figures to benchmarks/results/gpu/. A part that fails or runs out of time leaves the others alone; a
-part is skipped if a Python package that it needs is missing. gpu.json in that folder says how each part ended.
+each writes its figures to benchmarks/results/gpu/, or gpu-quick/ with --quick. A part that fails or runs out of time
+leaves the others alone; a part is skipped if a Python package that it needs is missing. gpu.json in that folder says
+how each part ended.
 
     losses      every method against the CPU, in each precision                       benchmarks.device_losses
     training    ALBERT-base on RTE, MRPC, SST-2, against Trainer and a papers' loop   benchmarks.training_speed
@@ -57,17 +58,19 @@ class Part:
 def main() -> int:
     arguments = build_parser().parse_args()
     deadline = time.monotonic() + 60 * arguments.minutes
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    os.environ[FOLDER_VARIABLE] = str(arguments.results)  # for the parts
+    results = arguments.results or RESULTS / name_run(arguments)
+    results.mkdir(parents=True, exist_ok=True)
+    os.environ[FOLDER_VARIABLE] = str(results)  # for the parts
     ends: list[dict[str, Any]] = []
     for part in list_parts(arguments):
         left = deadline - time.monotonic()
-        limit = left if part.name == "study" else min(left, 60 * part.minutes * arguments.minutes / MINUTES)
+        own_limit = 60 * part.minutes * arguments.minutes / MINUTES
+        limit = left - STOP_SECONDS if part.name == "study" else min(left, own_limit)
         began = time.monotonic()
         end = run_part(part, limit)
         ends.append({"part": part.name, "end": end, "seconds": round(time.monotonic() - began, 1)})
         print(f"== {part.name}: {end}, {ends[-1]['seconds']:.0f} s", flush=True)
-        write_json(arguments.results / "gpu.json", {"parts": ends})
+        write_json(results / "gpu.json", {"parts": ends})
     return 0 if all(end["end"] in ("done", "stopped") or end["end"].startswith("skipped") for end in ends) else 1
 
 
@@ -78,15 +81,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--quick", action="store_true", help="small sizes, which measure nothing")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything, shared out (%(default)s)")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=RESULTS / "gpu",
-        metavar="FOLDER",
-        help="for figures (benchmarks/results/gpu)",
-    )
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="for figures (benchmarks/results/gpu)")
     parser.add_argument("--out", default="runs", help="folder of the two studies (%(default)s)")
     return parser
+
+
+def name_run(arguments: argparse.Namespace) -> str:
+    """Name the folders of this run, so that a quick one leaves those of a measurement alone."""
+    return "gpu-quick" if arguments.quick else "gpu"
 
 
 def list_parts(arguments: argparse.Namespace) -> list[Part]:
@@ -104,6 +106,7 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
     once = ["--samples", "1", "--sampler", "random", "--early-stopping", "none", *data, *local, *gpus]
     minilm = minilm_folder() if not quick and importlib.util.find_spec(MINILM) else MINILM
     base = f"{arguments.out}/albert-base"
+    times, study = (f"{name_run(arguments)}-{part}" for part in ("times", "sst2"))
     make_base = [] if quick else [["benchmarks.random_backbones", base, *glue]]
     shape_of_base = [] if quick else ["--backbone", base]
     timed = ["study.launch", "--method", "albert,palbert,pabee", "--task", "rte", "--epochs", "1", "--seeds", "2"]
@@ -121,8 +124,8 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
             4,
             [
                 *make_base,
-                [*timed, *once, *shape_of_base, "--name", "gpu-times"],
-                ["study.time", f"{arguments.out}/gpu-times", *on_device, *measured],
+                [*timed, *once, *shape_of_base, "--name", times],
+                ["study.time", f"{arguments.out}/{times}", *on_device, *measured],
             ],
             STUDY_PACKAGES,
         ),
@@ -130,7 +133,7 @@ def list_parts(arguments: argparse.Namespace) -> list[Part]:
         Part(
             "study",
             0,
-            [[*sst2, *once, *mean_pooling, "--epochs", "1" if quick else "2", "--seeds", "2", "--name", "gpu-sst2"]],
+            [[*sst2, *once, *mean_pooling, "--epochs", "1" if quick else "2", "--seeds", "2", "--name", study]],
             STUDY_PACKAGES if quick else (*STUDY_PACKAGES, MINILM),
         ),
     ]

@@ -172,6 +172,31 @@ def test_all_parts_for_a_gpu_run_on_a_cpu(tmp_path, monkeypatch):
     assert written == {"gpu", "device_losses", "training_speed", "early_exit_speed", "shared_device"}
 
 
+def test_quick_gpu_run_leaves_measurement_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "RESULTS", tmp_path)
+    monkeypatch.setattr(gpu, "run_part", lambda part, seconds: "done")
+    monkeypatch.setenv(FOLDER_VARIABLE, "")
+    names = []
+    for quick in ([], ["--quick"]):
+        words = ["--glue", "GLUE", *quick]
+        monkeypatch.setattr(sys, "argv", ["gpu", *words])
+        gpu.main()
+        parts = gpu.list_parts(gpu.build_parser().parse_args(words))
+        commands = [[*command] for part in parts for command in part.commands]
+        names.append({command[command.index("--name") + 1] for command in commands if "--name" in command})
+    assert [*map(len, names)] == [2, 2] and names[0].isdisjoint(names[1])
+    assert {file.parent.name for file in tmp_path.glob("*/gpu.json")} == {"gpu", "gpu-quick"}
+
+
+def test_gpu_study_has_time_to_stop_within_the_minutes(tmp_path, monkeypatch):
+    limits = {}
+    monkeypatch.setattr(gpu, "run_part", lambda part, seconds: limits.update({part.name: seconds}) or "done")
+    monkeypatch.setattr(sys, "argv", ["gpu", "--glue", "GLUE", "--minutes", "25", "--results", str(tmp_path)])
+    monkeypatch.setenv(FOLDER_VARIABLE, "")
+    gpu.main()
+    assert limits["study"] <= 60 * 25 - gpu.STOP_SECONDS
+
+
 def test_gpu_parts_need_optuna_but_neither_ray_nor_mlflow():
     parts = gpu.list_parts(gpu.build_parser().parse_args(["--glue", "GLUE", "--quick"]))
     assert all("optuna" in part.needs and not {"mlflow", "ray"} & {*part.needs} for part in parts)
