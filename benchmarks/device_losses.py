@@ -39,9 +39,11 @@ BATCH_SIZE = 16
 def main() -> int:
     arguments = build_parser().parse_args()
     device = torch.device(arguments.device)
-    rows = list(compare_all(device, arguments.steps))
     facts = {"device": device_name(device), "torch": torch.__version__, "steps": arguments.steps}
-    write_results("device_losses", {**facts, "rows": rows})
+    rows: list[dict[str, Any]] = []
+    for row in compare_all(device, arguments.steps):
+        rows.append(row)
+        write_results("device_losses", {**facts, "rows": rows})
     print(f"losses of {arguments.steps} steps on {facts['device']} against the CPU's in float32")
     for row in rows:
         verdict = "held  " if row["difference"] <= row["tolerance"] else "MISSED"

@@ -38,6 +38,7 @@ from trainables.configuration import Pooling
 from trainables.data.examples import Examples
 from trainables.data.tasks import TASKS
 from trainables.encoders.layerwise import layerwise
+from trainables.models.devices import device_name
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import Threshold, apply_exit
 from trainables.models.ponder import PonderModel
@@ -58,9 +59,12 @@ def main() -> int:
     model = random_palbert(arguments.layers, arguments.hidden_size).to(device).eval()
     lengths = np.random.default_rng(0).integers(*LENGTHS, size=arguments.examples, endpoint=True)
     examples = random_examples(lengths)
-    rows = [measure(model, examples, q, arguments) for q in arguments.quantiles]
+    facts = {"device": device_name(device), "torch": torch.__version__, **vars(arguments)}
+    rows: list[dict[str, Any]] = []
+    for q in arguments.quantiles:
+        rows.append(measure(model, examples, q, arguments))
+        write_results("early_exit_speed", {**facts, "rows": rows, "costs": []})
     costs = measure_costs(arguments)
-    facts = {"device": device, "torch": torch.__version__, **vars(arguments)}
     write_results("early_exit_speed", {**facts, "rows": rows, "costs": costs})
     if rows:
         print_table(rows, facts)

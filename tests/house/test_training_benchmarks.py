@@ -11,11 +11,19 @@ import torch
 from helpers.glue_folders import write_glue
 from helpers.made_studies import record, write_records
 
-from benchmarks import gpu, precision, table2, training_speed
+from benchmarks import (
+    device_losses,
+    early_exit_speed,
+    gpu,
+    precision,
+    results_file,
+    table2,
+    training_speed,
+)
 from benchmarks.results_file import FOLDER_VARIABLE
 from benchmarks.training_contenders import PADDED, Ours, device, minilm_folder
 from trainables.data.tasks import TASKS
-from trainables.models.devices import list_precisions
+from trainables.models.devices import device_name, list_precisions
 
 
 def test_all_contenders_get_the_same_examples_of_every_length():
@@ -170,6 +178,33 @@ def test_all_parts_for_a_gpu_run_on_a_cpu(tmp_path, monkeypatch):
     assert ends == dict.fromkeys(("losses", "training", "times", "shared", "study"), "done")
     written = {file.stem for file in tmp_path.glob("*.json")}
     assert written == {"gpu", "device_losses", "training_speed", "early_exit_speed", "shared_device"}
+
+
+def test_device_losses_are_kept_if_a_later_method_fails(tmp_path, monkeypatch):
+    def compare(device, steps):
+        yield {"method": "albert"}
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(device_losses, "compare_all", compare)
+    monkeypatch.setattr(sys, "argv", ["losses", "--device", "cpu"])
+    with pytest.raises(RuntimeError, match="out of memory"):
+        device_losses.main()
+    assert json.loads((tmp_path / "device_losses.json").read_text())["rows"] == [{"method": "albert"}]
+
+
+def test_times_of_exits_are_kept_if_their_costs_fail(tmp_path, monkeypatch):
+    def fail(arguments):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(early_exit_speed, "measure", lambda model, examples, q, arguments: {"q": q})
+    monkeypatch.setattr(early_exit_speed, "measure_costs", fail)
+    monkeypatch.setattr(sys, "argv", ["exits", "--layers", "1", "--hidden-size", "64", "--quantiles", "0.5"])
+    with pytest.raises(RuntimeError, match="out of memory"):
+        early_exit_speed.main()
+    found = json.loads((tmp_path / "early_exit_speed.json").read_text())
+    assert (found["rows"], found["device"]) == ([{"q": 0.5}], device_name(device()))
 
 
 def test_quick_gpu_run_leaves_measurement_alone(tmp_path, monkeypatch):
