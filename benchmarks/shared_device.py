@@ -15,6 +15,7 @@ import multiprocessing
 import sys
 import tempfile
 import time
+from multiprocessing.connection import wait
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,14 @@ WARM_STEPS = 3
 
 def main() -> int:
     arguments = build_parser().parse_args()
+    facts = {"device": device_name(torch.device(arguments.device)), "torch": torch.__version__}
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="shared-") as folder:
         texts = vocabulary_texts(TASKS[arguments.task], arguments.glue)
         write_albert_base(Path(folder), texts, num_layers=arguments.layers, hidden_size=arguments.width)
-        rows = [side_by_side(number, folder, arguments) for number in arguments.trials]
-    facts = {"device": device_name(torch.device(arguments.device)), "torch": torch.__version__}
-    write_results("shared_device", {**facts, **vars(arguments), "rows": rows})
+        for number in arguments.trials:
+            rows.append(side_by_side(number, folder, arguments))
+            write_results("shared_device", {**facts, **vars(arguments), "rows": rows})
     print(f"{facts['device']}, batches of {arguments.batch_size}, {arguments.precision}")
     for row in rows:
         print(f"{row['trials']} at once: {row['examples_per_second']:.1f} examples per second together", end="")
@@ -66,18 +69,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def side_by_side(number: int, backbone: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train so many trials at once."""
+    """Train so many trials at once. If one fails, end the others, which may wait for it."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(number), context.SimpleQueue()
     processes = [
-        context.Process(target=train, args=(seed, backbone, arguments, barrier, results)) for seed in range(number)
+        context.Process(target=train, args=(seed, backbone, arguments, barrier, results), daemon=True)
+        for seed in range(number)
     ]
     for process in processes:
         process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode for process in processes):
-        raise SystemExit(f"{number} trials at once: one of them failed")
+    while None in (codes := [process.exitcode for process in processes]) and not any(codes):
+        wait([process.sentinel for process in processes if process.exitcode is None])
+    if any(codes):
+        raise SystemExit(f"{number} trials at once: one of them failed")  # which ends the daemons
     rates, megabytes = zip(*(results.get() for _ in processes), strict=True)
     return {"trials": number, "examples_per_second": sum(rates), "megabytes": megabytes[0]}
 

@@ -1,5 +1,6 @@
 """The benchmarks of training, in small: pytest tests/house/test_training_benchmarks.py"""
 
+import argparse
 import json
 import sys
 from importlib.util import find_spec
@@ -8,6 +9,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from helpers.failing_trials import fail_or_wait
 from helpers.glue_folders import write_glue
 from helpers.made_studies import record, write_records
 
@@ -17,6 +19,7 @@ from benchmarks import (
     gpu,
     precision,
     results_file,
+    shared_device,
     table2,
     training_speed,
 )
@@ -205,6 +208,13 @@ def test_times_of_exits_are_kept_if_their_costs_fail(tmp_path, monkeypatch):
         early_exit_speed.main()
     found = json.loads((tmp_path / "early_exit_speed.json").read_text())
     assert (found["rows"], found["device"]) == ([{"q": 0.5}], device_name(device()))
+
+
+@pytest.mark.slow
+def test_failed_trial_ends_trials_that_wait_for_it(monkeypatch):
+    monkeypatch.setattr(shared_device, "train", fail_or_wait)
+    with pytest.raises(SystemExit, match="2 trials at once: one of them failed"):
+        shared_device.side_by_side(2, "", argparse.Namespace())
 
 
 def test_quick_gpu_run_leaves_measurement_alone(tmp_path, monkeypatch):
