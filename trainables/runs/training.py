@@ -335,7 +335,8 @@ class TrainingRun:
         timed = others or [first]
         self._model.train()
         with self._words():
-            self._step(self._data.train.batch(first, self._device))  # untimed: the first step has one-time costs
+            # Untimed, because the first step has one-time costs; on a GPU, it may go on after the call.
+            self._step(self._data.train.batch(first, self._device)).item()
             began = time.monotonic()
             for rows in timed:
                 self._step(self._data.train.batch(rows, self._device)).item()

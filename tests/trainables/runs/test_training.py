@@ -281,6 +281,15 @@ def test_few_rows_of_mnli_have_both_dev_sets(cache):
     assert TrainingRun(spec, cache=cache).measure_epoch_seconds(steps=1) > 0
 
 
+def test_epoch_is_timed_after_the_end_of_the_first_step(cache, monkeypatch):
+    run, order = TrainingRun(spec_of(), cache=cache), []
+    step = SimpleNamespace(item=lambda: order.append("step ended"))
+    monkeypatch.setattr(run, "_step", lambda batch: step)
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: order.append("clock read") or 0.0))
+    run.measure_epoch_seconds(steps=1)
+    assert order[:3] == ["step ended", "clock read", "step ended"]
+
+
 def test_start_refuses_an_encoder_that_does_not_fit(cache, tmp_path, snapshot):
     source = run_to_the_end(spec_of(backbone="mini-bert", config={"epochs": 1}), cache)
     source.save(tmp_path)
