@@ -3,7 +3,8 @@
     python -m benchmarks.second_run cpu cpu-cola --glue FOLDER --trials 2
 
 Of each of the first arms, the final run that completed first is trained again, in a process with one thread as in the
-study. Writes benchmarks/results/real/SCALE/second_run.json, which `benchmarks.real_results_page` shows.
+study. Rows and backbone must be those of the study: if it trained on fewer rows, FOLDER is the folder with these.
+Writes benchmarks/results/real/SCALE/second_run.json, which `benchmarks.real_results_page` shows.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.terminal.command_line import Parser, guarded
 from trainables.configuration.schema import Typed, from_plain, to_plain
+from trainables.data.glue import fingerprint
+from trainables.data.tasks import TASKS
+from trainables.encoders.backbone_files import backbone_fingerprint
 from trainables.files.atomic_files import write_json
 from trainables.files.sources import cache_folder
 from trainables.runs.trial import TrialSpec
@@ -70,8 +74,18 @@ def choose(study: Study, number: int) -> list[Record]:
 
 
 def repeat(study: Study, records: Sequence[Record], *, data: Path, backbone: Path) -> list[dict[str, Any]]:
-    """Train these trials again, side by side, and compare each with its record."""
+    """Train these trials again, side by side, and compare each with its record.
+
+    Raises:
+        ValueError: if the rows or the backbone are not those of the study.
+    """
     plan, facts = study.plan, study.facts
+    for arm in (plan.arm(record.arm) for record in records):
+        if fingerprint(TASKS[arm.task], str(data)) != arm.data_fingerprint:
+            rows = f"rows of {TASKS[arm.task].title}"
+            raise ValueError(f"--glue is {data}, with other {rows} than {study.name} had in {plan.request.data}")
+        if backbone_fingerprint(str(backbone)) != arm.backbone_fingerprint:
+            raise ValueError(f"--backbone is {backbone}, which is not that of {study.name}, {arm.backbone}")
     with TemporaryDirectory() as folder:
         again = Study(Path(folder), study.file, facts, study.records, study.retried)
         specs = [to_plain(specify_trial(plan, facts, facts.trials[record.key])) for record in records]

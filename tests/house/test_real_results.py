@@ -392,6 +392,15 @@ def test_second_run_of_a_trial_gives_the_same_bits(tmp_path, out):
     assert "the last loss is" in second_run.describe(again)
 
 
+def test_second_run_on_other_rows_or_backbone_is_refused(glue, backbone, out):
+    study = load_study(out / "cpu-cola")
+    records = second_run.choose(study, 1)
+    with pytest.raises(ValueError, match=r"^--glue is .*, with other rows of RTE than cpu-cola had in mini$"):
+        second_run.repeat(study, records, data=glue, backbone=Path("mini-albert"))
+    with pytest.raises(ValueError, match=r"^--backbone is .*, which is not that of cpu-cola, mini-albert$"):
+        second_run.repeat(study, records, data=Path("mini"), backbone=backbone)
+
+
 @pytest.mark.parametrize("number", [0, 5])
 def test_second_run_of_too_many_trials_is_refused(out, number):
     with pytest.raises(ValueError, match=f"--trials is {number}; allowed: 1 to 4"):
