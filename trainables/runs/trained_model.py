@@ -100,7 +100,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         raise ValueError(f"{folder} is a model of method {spec.method!r}, which is unknown here; {advice}")
     task, method = spec.find_task(), trainables.load_method(spec.method)
     config = trainables.configure(spec.method, spec.config)
-    with torch.random.fork_rng():  # the random weights drawn here are replaced below
+    with torch.random.fork_rng([]):  # the random weights drawn here, on the CPU, are replaced below
         encoder_config = AutoConfig.for_model(**description["encoder"])
         backbone = AutoModel.from_config(encoder_config, **family_options(encoder_config.model_type))
         encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers, config.pooling)
@@ -234,7 +234,7 @@ def _make_classifier(trained: TrainedModel, layer: int) -> PreTrainedModel:
     }
     plain = _fill_plain_model(_make_configuration(trained, layer, is_classifier=True), weights)
     batch = dict(_copy_tokenizer(trained)(*_PROBE, padding=True, return_tensors="pt"))
-    with torch.no_grad(), torch.random.fork_rng():
+    with torch.no_grad(), torch.random.fork_rng([]):
         ours, theirs = model.heads(batch)[0][layer - 1], plain.eval()(**batch).logits
     if not torch.allclose(ours, theirs, rtol=_SAME_LOGITS, atol=_SAME_LOGITS):
         raise ValueError(f"{type(plain).__name__} of transformers computes other logits than layer {layer}")
@@ -272,7 +272,7 @@ def _fill_plain_model(config: PreTrainedConfig, weights: Mapping[str, Tensor]) -
     Raises:
         ValueError: a weight is missing, or has another shape.
     """
-    with torch.random.fork_rng():  # the random weights drawn here are replaced below
+    with torch.random.fork_rng([]):  # the random weights drawn here, on the CPU, are replaced below
         plain = _make_plain_model(config)
     with torch.no_grad():
         for name, parameter in _find_shared_parameters(plain).items():

@@ -74,6 +74,14 @@ def test_transformers_gives_the_hidden_states_of_the_model(method, backbone, cac
 
 
 @pytest.mark.slow
+def test_export_and_its_loading_touch_no_gpu(cache, tmp_path, monkeypatch):
+    trained = unlike_any_other(cache, "albert", "rte")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: pytest.fail("a GPU is initialised"))
+    assert load_trained(exported(trained, tmp_path / "model")).task is trained.task
+
+
+@pytest.mark.slow
 def test_export_with_exits_has_no_sequence_classifier(cache, tmp_path):
     folder = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "to")
     model = AutoModelForSequenceClassification.from_pretrained(folder)
