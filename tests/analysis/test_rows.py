@@ -51,6 +51,19 @@ def test_a_trial_that_failed_in_one_study_is_read_in_the_other(tmp_path):
     (row,) = make_rows(load_studies([one, two]))
     cell = row.cells["rte"]
     assert [cell.find_study(own).name for own in cell.records] == ["one"] * 4 + ["two"]
+    (row,) = make_rows(load_studies([two, one]))
+    assert row.cells["rte"].scores == cell.scores == SCORES
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("two", "one")])
+def test_a_trial_dropped_in_one_study_is_dropped_in_their_joint_row(tmp_path, names):
+    records = arm("albert", "rte", SCORES)
+    write_study(tmp_path / "one", [*records[:-1], replace(records[-1], status="dropped")])
+    write_study(tmp_path / "two", records)
+    (row,) = make_rows(load_studies([tmp_path / name for name in names]))
+    cell = row.cells["rte"]
+    assert cell.scores == SCORES[:-1] and cell.with_dropped.scores == SCORES
+    assert cell.shortfall.endswith("dropped seeds: 46")
 
 
 def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
