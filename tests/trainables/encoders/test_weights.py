@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModel
 from transformers.activations import ACT2FN
 
 import trainables.encoders.sharebert  # noqa: F401 - registers the family
+from trainables.encoders import loading
 from trainables.encoders.architectures import ACTIVATIONS, FAMILIES, NEW_POOLERS, check_architecture, read_architecture
 from trainables.encoders.backbones import (
     check_backbone,
@@ -298,6 +299,20 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     weights[name][0, 0] = torch.nan
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(Unusable, match=r" nan or infinity .* encoder\.layer\..*query.weight; allowed"):
+        load_encoder(folder, configurations.config_of("albert", max_length=32), vocab_size=7)
+
+
+@pytest.mark.parametrize(
+    ("last_check", "fault"),
+    [(check_weights, "has 55 of them; first missing: "), (lambda _: None, "16 weights are missing; first: ")],
+    ids=["by header", "by model"],
+)
+def test_weights_that_come_only_with_the_loading_are_checked(last_check, fault, tmp_path, monkeypatch):
+    """As a .bin file on the hub, whose names nobody knows before its download."""
+    folder = renamed(saved(tmp_path), lambda name: None if ".layer.3." in name else name)
+    checks = iter([lambda _: None, last_check])
+    monkeypatch.setattr(loading, "check_weights", lambda backbone: next(checks)(backbone))
+    with pytest.raises(Unusable, match=rf"{fault}encoder\.layer\.3\."):
         load_encoder(folder, configurations.config_of("albert", max_length=32), vocab_size=7)
 
 
