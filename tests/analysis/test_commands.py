@@ -1,6 +1,7 @@
 """python -m pytest tests/analysis/test_commands.py"""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -156,8 +157,9 @@ def test_study_without_records_is_a_table_of_gaps(tmp_path):
 def test_newest_study_is_that_of_the_plan_written_last(tmp_path, monkeypatch):
     for name in ("one", "two"):
         write_study(tmp_path / "runs" / name, arm("palbert", "rte", [0.7] * 5))
+    os.utime(tmp_path / "runs" / "two" / "plan.json", (1, 1))
     monkeypatch.chdir(tmp_path)
-    assert newest_study().name == "two"
+    assert newest_study().name == "one"
 
 
 def test_newest_study_is_searched_in_runs_of_a_folder_above(tmp_path, monkeypatch):

@@ -21,6 +21,11 @@ from study.terminal.text import masked
         ("https://SECRET@host/x", "https://***@host/x"),
         ("https://host/?api-key=SECRET&monkey=1&sig=SECRET", "https://host/?api-key=***&monkey=1&sig=***"),
         ("mysql://anna@host/db?pw=SECRET;AccountKey=SECRET", "mysql://anna@host/db?pw=***;AccountKey=***"),
+        (
+            "https://host/?X-Amz-Credential=SECRET&X-Amz-Signature=SECRET&sharedKey=SECRET&access_key=SECRET",
+            "https://host/?X-Amz-Credential=***&X-Amz-Signature=***&sharedKey=***&access_key=***",
+        ),
+        ("https://host/?key=SECRET&auth=SECRET&pwd=SECRET", "https://host/?key=***&auth=***&pwd=***"),
         ("postgresql://anna@host/db?sslkey=/home/anna/key", "postgresql://anna@host/db?sslkey=/home/anna/key"),
         ("sqlite:////home/a:b/mlflow.db", "sqlite:////home/a:b/mlflow.db"),
         (

@@ -13,6 +13,7 @@ from trainables.models.exit_rules import (
     Expectation,
     LastLayer,
     LayerOutputs,
+    LearnedExit,
     Patience,
     Sampled,
     Threshold,
@@ -149,6 +150,11 @@ def test_median_of_a_geometric_posterior(prior_lambda, layer):
 def test_cdf_that_equals_q_does_not_leave():
     outputs = LayerOutputs(torch.zeros(3, 1, 2), torch.tensor([[0.5], [0.0], [0.5]]))
     assert apply_exit(Threshold(0.5), outputs).exit_layer.item() == 3
+
+
+def test_uncertainty_that_equals_the_threshold_does_not_leave():
+    outputs = LayerOutputs(torch.zeros(3, 1, 2), uncertainties=torch.tensor([[0.5], [0.25], [0.0]]))
+    assert apply_exit(LearnedExit(0.5), outputs).exit_layer.item() == 2
 
 
 @given(layer_outputs())
