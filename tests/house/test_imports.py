@@ -171,9 +171,12 @@ def test_no_modules_import_each_other() -> None:
     files = {name: path for package in PACKAGES for name, path in modules(package).items()}
     graph = dict[str, set[str]]()
     for name, path in files.items():
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        tree = [*ast.walk(ast.parse(path.read_text()))]
+        nodes = [node for node in tree if isinstance(node, ast.ImportFrom)]
+        assert not any(node.level for node in nodes), f"{name}: no test of this file looks at relative imports"
         places = [(node.module or "", alias.name) for node in nodes for alias in node.names]
         taken = {f"{module}.{what}" if f"{module}.{what}" in files else module for module, what in places}
+        taken |= {alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names}
         graph[name] = {other for other in taken & {*files} - {name} if files[other].stem != "__init__"}
     list(TopologicalSorter(graph).static_order())  # a circle is a CycleError, which names its modules
 
@@ -324,6 +327,8 @@ for command in {QUICK_COMMANDS}:
         runpy.run_module(command[0], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         assert not ended.code, (command, ended.code)
+    else:
+        raise AssertionError(f"{{command}} does nothing")
 """
     blocked = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
     run = run_blocked(code, blocked=blocked, cwd=tmp_path)

@@ -19,8 +19,11 @@ def test_every_command_is_a_module_with_a_parser_of_its_own():
 
 def test_every_runnable_study_module_is_a_command():
     files = [path for room in ("study", "analysis") for path in (ROOT / room).glob("*.py")]
-    commands = {f"{path.parent.name}.{path.stem}" for path in files if "\nmain = Command(" in path.read_text()}
-    assert commands == {module for module, _ in COMMANDS.values()}
+    texts = {f"{path.parent.name}.{path.stem}": path.read_text() for path in files}
+    commands = {name: text for name, text in texts.items() if "\nmain = Command(" in text}
+    assert commands.keys() == {module for module, _ in COMMANDS.values()}
+    run = '\nif __name__ == "__main__":\n    sys.exit(main())\n'  # without it, `python -m` would do nothing
+    assert [name for name, text in commands.items() if not text.endswith(run)] == []
 
 
 def test_console_passes_options_and_exit_status(tmp_path, capsys):
