@@ -22,12 +22,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.plan_files import plan_from
+from helpers.started_processes import is_alive
 from helpers.swept_studies import swept_study
 from msgspec.structs import replace
 from safetensors.torch import load_file
@@ -237,13 +239,13 @@ def test_a_measurement_is_ended_with_all_that_it_has_started():
     process = subprocess.Popen(
         ["sh", "-c", "trap '' INT; sleep 100000 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True
     )
-    child = int(process.stdout.readline())
+    child = psutil.Process(int(process.stdout.readline()))
     real_results.stop(process, grace_seconds=0.1)
     assert process.returncode is not None
-    with pytest.raises(ProcessLookupError):
-        while Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":  # whoever adopts it has not looked yet
-            os.kill(child, 0)
-        raise ProcessLookupError
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while is_alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     process.stdout.close()
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import threading
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from msgspec.structs import replace
 import trainables.albert
 from study.drivers import trial_process
 from study.drivers.causes import breaks_process, build_failure, lost_process
-from study.drivers.messages import MESSAGES, AssignedTrial, Message
-from study.drivers.worker import run_trial
+from study.drivers.messages import MESSAGES, AssignedTrial, Assignment, Message
+from study.drivers.worker import Worker, run_trial
 from study.facts.events import TRACEBACK_CHARACTERS
 from trainables.files.method_files import include
 from trainables.runs.training import TrainingRun
@@ -326,13 +325,12 @@ def test_late_actor_deletes_nothing_of_ended_trial(tmp_path, monkeypatch):
         assert (tmp_path / "key" / "model-epoch-1" / "model.safetensors").exists()
 
 
-def test_actor_for_other_trial_waits_for_nobody(tmp_path):
+def test_actor_that_is_dropped_before_its_first_step_takes_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("study.storage.trial_places.HELD_SECONDS", 0.0)  # it would not wait, but take the folder over
     at_work = run_trial(assigned(tmp_path), device="cpu", gpus=0)
     next_message(at_work)
-    dropped = threading.Thread(target=lambda: run_trial(assigned(tmp_path), device="cpu", gpus=0).close())
-    dropped.start()
-    dropped.join(timeout=30)
-    waits = dropped.is_alive()
+    dropped = Worker()
+    dropped.begin(Assignment(trial=assigned(tmp_path), device="cpu", cpus=1, gpus=0, threads=1), node=None)
+    dropped.release()
+    assert next_message(at_work).report.row.epoch == 2
     at_work.close()
-    dropped.join()
-    assert not waits

@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import msgspec
@@ -142,11 +141,11 @@ def test_a_second_launch_is_told_who_holds_the_study(tmp_path):
     journal.close()
 
 
-def test_finding_lock_holder_does_not_block_launch(tmp_path):
+def test_finding_lock_holder_does_not_block_launch(tmp_path, monkeypatch):
     Journal(tmp_path).close()
     with (tmp_path / "events.jsonl").open("rb") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
-        threading.Timer(0.05, fcntl.flock, (look, fcntl.LOCK_UN)).start()
+        monkeypatch.setattr(lock.time, "sleep", lambda _: fcntl.flock(look, fcntl.LOCK_UN))
         Journal(tmp_path).close()
 
 

@@ -10,7 +10,6 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import msgspec
@@ -100,12 +99,17 @@ def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch
             frozen.check_held(folder)
 
 
-def test_trial_is_waited_for_while_its_process_leaves(tmp_path):
+def test_trial_is_waited_for_while_its_process_leaves(tmp_path, monkeypatch):
     (tmp_path / "trials").mkdir()
     leaving, other = (open_place(trial_address(str(tmp_path), "key")) for _ in range(2))
     leaves = leaving.work()
     folder = leaves.__enter__()
-    threading.Timer(0.3, leaves.__exit__, (None, None, None)).start()
+
+    def leave(_):
+        leaving.check_held(folder)  # nobody has taken it over
+        leaves.__exit__(None, None, None)
+
+    monkeypatch.setattr("study.storage.trial_places.time.sleep", leave)
     with other.work():
         other.check_held(folder)
 
