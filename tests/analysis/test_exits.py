@@ -147,9 +147,6 @@ def test_posterior_is_the_mean_probability_of_leaving_of_each_seed(cells):
     assert read_exits(cells["pabee"]).posterior is None
 
 
-N, LAYERS = 40_000, 3
-
-
 def test_every_exit_setting_has_its_score_layers_and_speed_up(tmp_path):
     evidence = gather([load_study(swept_study(tmp_path / "made", ["albert", "pabee"], ["rte"]))])
     settings = exits_table(evidence).sidecar["settings"]

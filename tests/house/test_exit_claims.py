@@ -217,7 +217,6 @@ def test_command_prints_claims_of_ended_studies_only(folder, tmp_path, capsys):
         printed.startswith(f"# {folder.name}\n\n**Own exits minus the best coin toss")
         and printed.count(" RTE ") == 3 + 3 + 1 + 1 + 6
     )
-    lines = (folder / "events.jsonl").read_text().splitlines(keepends=True)
     other = swept_study(tmp_path / "s", ["albert", "pabee"], ["rte"], examples=10)
     lines = (other / "events.jsonl").read_text().splitlines(keepends=True)
     (other / "events.jsonl").write_text("".join(lines[:-1]))

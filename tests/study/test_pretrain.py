@@ -468,7 +468,7 @@ def test_resumed_pretraining_keeps_the_code_of_earlier_epochs(is_changed, tmp_pa
 
 
 @pytest.mark.slow
-def test_damaged_state_is_one_line(tmp_path, corpus, capsys):
+def test_state_without_its_pretraining_is_refused(tmp_path, corpus, capsys):
     folder = tmp_path / "to"
     folder.mkdir()
     (folder / "state.pt").write_bytes(b"no state")
