@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from helpers.corpora import random_documents, write_corpus
 from helpers.own_methods import write_methods
 from helpers.trained_studies import trained_study
 
@@ -31,3 +32,8 @@ def methods(tmp_path: Path) -> Iterator[Path]:
     """A folder of users' methods, which no later test includes."""
     yield write_methods(tmp_path / "methods")
     method_files.include(None)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> str:
+    return write_corpus(tmp_path / "text", random_documents())
