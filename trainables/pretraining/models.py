@@ -5,11 +5,13 @@ the original. The generator's samples depend only on seed and step, not on the d
 gradient flows through the samples.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AlbertForPreTraining, PreTrainedConfig, PreTrainedModel
@@ -235,7 +237,9 @@ class ReplacedTokenModel(PretrainingModel):
             detections.add(rtd_accuracy=(detected > 0)[is_token] == replaced[is_token])
             answers.append((replaced[is_token].cpu(), detected[is_token].cpu()))
         truth, scores = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
-        auc = float(roc_auc_score(truth, scores)) if truth.any() and not truth.all() else 0.5
+        auc = 0.5
+        if truth.any() and not truth.all():
+            auc = float(roc_auc_score(truth, scores)) if np.isfinite(scores).all() else math.nan
         return predictions.values() | {"rtd_auc": auc} | detections.values()
 
     def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

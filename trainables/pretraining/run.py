@@ -10,6 +10,7 @@ of processes affects the weights only through rounding and dropout.
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -143,7 +144,7 @@ class PretrainingRun:
             on_step: called after each step with the number of steps so far.
 
         Raises:
-            TrainingError: the loss is not finite, or memory runs out.
+            TrainingError: the loss or a held-out score is not finite, or memory runs out.
         """
         assert not self.finished
         before = self.history[-1] if self.history else None
@@ -152,6 +153,8 @@ class PretrainingRun:
         train_loss, tokens = self._train(steps, on_step)
         trained = time.monotonic()
         scores = self.held_out_scores()
+        if not all(map(math.isfinite, scores.values())):  # the last step may have spoilt the weights
+            raise self._optimiser.diverged("held-out scores are not finite")
         row = PretrainingRow(
             epoch=len(self.history) + 1,
             score=scores[self._model.score_name],

@@ -260,10 +260,20 @@ def test_what_a_run_read_is_known(corpus, cache, tmp_path) -> None:
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(corpus, cache) -> None:
-    run = PretrainingRun(pretraining_spec("mlm", corpus, learning_rate=1e30, gradient_clip=0.0), cache=cache)
+    wild = {"learning_rate": 1e30, "gradient_clip": 0.0, "steps_per_epoch": 4}
+    run = PretrainingRun(pretraining_spec("mlm", corpus, **wild), cache=cache)
     with pytest.raises(TrainingError, match=r"(nan|inf) at step \d .*; try a lower learning_rate$"):
         while not run.finished:
             run.run_epoch()
+
+
+@pytest.mark.parametrize("objective", ["mlm", "electra-rtd"])
+def test_weights_spoilt_by_the_last_step_end_the_run(objective, corpus, cache) -> None:
+    wild = {"learning_rate": 1e30, "gradient_clip": 0.0, "schedule": "constant"}
+    run = PretrainingRun(pretraining_spec(objective, corpus, steps=2, **wild), cache=cache)
+    with pytest.raises(TrainingError, match=r"^held-out scores are not finite after step 2 "):
+        run.run_epoch()
+    assert run.history == []
 
 
 def test_another_run_than_the_saved_one_is_refused(corpus, cache, tmp_path, snapshot) -> None:
