@@ -32,7 +32,7 @@ class HubUnreachable(ValueError):
 
 
 class Unusable(ValueError):
-    """Raised when a backbone or tokenizer exists but cannot be used on any machine."""
+    """Raised when a backbone, tokenizer or corpus exists but cannot be used on any machine."""
 
 
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
@@ -115,6 +115,7 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
 
     Raises:
         ValueError: if the name is invalid, or the hub does not have the repository or the revision.
+        Unusable: unchanged.
         HubUnreachable: if the request fails for any other reason, usually a missing network.
         OSError: if the disk is full or the cache cannot be written.
     """
@@ -127,7 +128,7 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ValueError(f"{what} is not on the hub; allowed: {allowed}") from error
     except Exception as error:  # HF_HUB_OFFLINE, or any error of a network library
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _LOCAL_FAULTS):
+        if isinstance(error, MemoryError | Unusable) or (isinstance(error, OSError) and error.errno in _LOCAL_FAULTS):
             raise
         reason = f"{what} is not in the local cache, and the hub cannot be reached"
         raise HubUnreachable(f"{reason}; allowed: {allowed}; to work offline, {offline}") from error

@@ -20,10 +20,18 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from trainables.configuration.error_text import take_first_line
 from trainables.data import glue, mini_glue
 from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS
-from trainables.files.sources import HUB_SECONDS, go_offline_if_unreachable, hash_of_file, hub_errors, is_visible_file
+from trainables.files.sources import (
+    HUB_SECONDS,
+    Unusable,
+    go_offline_if_unreachable,
+    hash_of_file,
+    hub_errors,
+    is_visible_file,
+)
 
 Document = tuple[str, ...]  # non-empty sentences
 Kind = Literal["mini", "hub", "folder"]
@@ -225,14 +233,20 @@ def hub_documents(corpus: str) -> Iterator[Document]:
 
     Raises:
         HubUnreachable: if the hub is unreachable or does not have the data set.
-        ValueError: if the rows have no column `text`.
+        Unusable: if the data set has no such configuration, or no split `train`.
+        ValueError: if the rows have no column `text`, or no text in it.
     """
     from datasets import load_dataset
 
     name, revision, configuration = _split_name(corpus)
     with _hub_errors(corpus):
         go_offline_if_unreachable()
-        rows = iter(load_dataset(name, configuration, split="train", revision=revision, streaming=True))
+        try:
+            rows = iter(load_dataset(name, configuration, split="train", revision=revision, streaming=True))
+        except ValueError as error:
+            allowed = "hub:NAME:CONFIGURATION, or hub:NAME if it has only one; its split `train` is read"
+            fault = f"corpus {corpus!r} cannot be read: {take_first_line(error).removesuffix('.')}"
+            raise Unusable(f"{fault}; allowed: {allowed}") from error
     while True:
         with _hub_errors(corpus):
             row = next(rows, None)
@@ -240,7 +254,10 @@ def hub_documents(corpus: str) -> Iterator[Document]:
             return
         if COLUMN not in row:
             raise ValueError(f"corpus {corpus!r} has no column {COLUMN!r}; its columns are {', '.join(row)}")
-        sentences = [sentence for line in (row[COLUMN] or "").split("\n") for sentence in sentences_of_line(line)]
+        text = row[COLUMN] or ""
+        if not isinstance(text, str):
+            raise ValueError(f"corpus {corpus!r}: column {COLUMN!r} has a {type(text).__name__}; allowed: text")
+        sentences = [sentence for line in text.split("\n") for sentence in sentences_of_line(line)]
         if sentences:
             yield tuple(sentences)
 

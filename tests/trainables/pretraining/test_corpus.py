@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
 from trainables.encoders.mini_backbones import word_tokenizer
-from trainables.files.sources import HubUnreachable
+from trainables.files.sources import HubUnreachable, Unusable
 from trainables.pretraining import packing
 from trainables.pretraining.corpus import (
     NUM_DOCUMENTS,
@@ -125,6 +125,27 @@ def test_rows_of_the_hub_are_documents(monkeypatch: pytest.MonkeyPatch, snapshot
     with pytest.raises(ValueError) as raised:
         list(documents("hub:owner/name"))
     assert one_line(raised.value) == snapshot
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["Config name is missing.\nPlease pick one among the available configs: ['a', 'b']", "Bad split: train."],
+)
+def test_missing_configuration_is_not_blamed_on_the_network(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*names: str, **options: object) -> list[object]:
+        raise ValueError(fault)
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.raises(Unusable) as raised:
+        list(documents("hub:owner/name"))
+    first = fault.splitlines()[0].removesuffix(".")
+    assert says(one_line(raised.value), f"cannot be read: {first}; allowed: hub:NAME:CONFIGURATION")
+
+
+def test_column_without_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.load_dataset", lambda *names, **options: [{"text": ["One."]}])
+    with pytest.raises(ValueError, match="column 'text' has a list; allowed: text"):
+        list(documents("hub:owner/name"))
 
 
 def test_a_data_set_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
