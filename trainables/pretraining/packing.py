@@ -167,10 +167,11 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
     if packing in PAIRED and not (has_pair[held_out].any() and has_pair[~held_out].any()):
         held_out = tokenised.hold_out_among(has_pair)  # because documents of one sentence make no example
     for name, wanted in {"train": ~held_out, "held_out": held_out}.items():
-        examples = list(_pack_documents(tokenised, np.flatnonzero(wanted), packing, max_length))
-        if not examples:
+        packed = _pack_documents(tokenised, np.flatnonzero(wanted), packing, max_length)
+        examples = np.fromiter(packed, np.dtype((np.int64, 4)))  # a list would take four times the memory
+        if not len(examples):
             raise ValueError(f"corpus {corpus!r} has no {packing} example in its {name.replace('_', '-')} documents")
-        np.save(folder / f"{name}.npy", np.array(examples, np.int64), allow_pickle=False)
+        np.save(folder / f"{name}.npy", examples, allow_pickle=False)
 
 
 def _pack_documents(

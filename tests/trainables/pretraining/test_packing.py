@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from trainables.pretraining.packing import (
     PackedExamples,
     TokenisedCorpus,
     _pack_documents,
+    _write_packed,
     pack,
     tokenise_corpus,
 )
@@ -143,6 +145,17 @@ def test_packed_examples_come_from_the_cache(tmp_path: Path, monkeypatch: pytest
         assert (ours.first_starts == theirs.first_starts).all() and isinstance(theirs.first_starts, np.memmap)
     with pytest.raises(KeyError):  # another length is packed anew
         pack(corpus, tokenised, tokenizer, packing="full", max_length=17, cache=tmp_path)
+
+
+def test_packing_takes_little_memory_per_example(tmp_path: Path) -> None:
+    corpus = corpus_of([[1] * 40] * 400)  # makes 8,000 examples
+    tracemalloc.start()
+    try:
+        _write_packed(tmp_path, "corpus", corpus, "random_lines", 16)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 100 * 8_000  # bytes
 
 
 def test_held_out_documents_are_not_trained_on(tmp_path: Path) -> None:
