@@ -13,13 +13,10 @@ benchmarks/results/attention.json.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import platform
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,11 +24,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.counts import count
+from benchmarks.results_file import write_results
 from study.terminal.text import counted
 from trainables.encoders.nystrom import nystrom_attention
+from trainables.models.devices import device_name
 from trainables.runs.flops import count_flops
 
-RESULTS = Path(__file__).parent / "results" / "attention.json"
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 PADDED = 8  # of this many tokens one is a pad
 
@@ -41,11 +39,9 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rows = [measure(length, arguments, device) for length in arguments.lengths]
-    versions = {"device": device, "machine": platform.platform(), "torch": torch.__version__}
     crossing = crossing_point(rows)
-    RESULTS.parent.mkdir(exist_ok=True)
-    facts = {**versions, **vars(arguments), "crossing": crossing, "rows": rows}
-    RESULTS.write_text(json.dumps(facts, indent=1) + "\n")
+    facts = {"device": device_name(device), **vars(arguments), "crossing": crossing, "rows": rows}
+    write_results("attention", facts)
     print_table(rows, crossing, facts)
 
 

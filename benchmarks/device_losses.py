@@ -39,7 +39,7 @@ BATCH_SIZE = 16
 def main() -> int:
     arguments = build_parser().parse_args()
     device = torch.device(arguments.device)
-    facts = {"device": device_name(device), "torch": torch.__version__, "steps": arguments.steps}
+    facts = {"device": device_name(device), "steps": arguments.steps}
     rows: list[dict[str, Any]] = []
     for row in compare_all(device, arguments.steps):
         rows.append(row)

@@ -59,7 +59,7 @@ def main() -> int:
     model = random_palbert(arguments.layers, arguments.hidden_size).to(device).eval()
     lengths = np.random.default_rng(0).integers(*LENGTHS, size=arguments.examples, endpoint=True)
     examples = random_examples(lengths)
-    facts = {"device": device_name(device), "torch": torch.__version__, **vars(arguments)}
+    facts = {"device": device_name(device), **vars(arguments)}
     rows: list[dict[str, Any]] = []
     for q in arguments.quantiles:
         rows.append(measure(model, examples, q, arguments))

@@ -51,7 +51,7 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     said = ("task", "epochs", "examples", "dev", "batch_size", "learning_rate", "threads")
     given = {name: getattr(arguments, name) for name in said}
-    facts = {"device": device_name(device()), "torch": torch.__version__, **given}
+    facts = {"device": device_name(device()), **given}
     summaries = [summary_of(method, rows) for method in arguments.methods]
     write_results("precision", {**facts, "trials": rows, "summaries": summaries})
     print_facts(facts)

@@ -38,7 +38,7 @@ WARM_STEPS = 3
 
 def main() -> int:
     arguments = build_parser().parse_args()
-    facts = {"device": device_name(torch.device(arguments.device)), "torch": torch.__version__}
+    facts = {"device": device_name(arguments.device)}
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="shared-") as folder:
         texts = vocabulary_texts(TASKS[arguments.task], arguments.glue)

@@ -63,7 +63,7 @@ MINILM, ALBERT_BASE = "minilm", "albert-base"
 def main() -> None:
     arguments = build_parser().parse_args()
     torch.set_num_threads(arguments.threads)
-    facts = {"device": device_name(device()), "torch": torch.__version__, "threads": arguments.threads}
+    facts = {"device": device_name(device()), "threads": arguments.threads}
     facts |= {"backbone": arguments.backbone, "precision": arguments.precision}
     rows: list[dict[str, Any]] = []
     try:
