@@ -28,6 +28,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from study.terminal.command_line import Parser, guarded
 from study.terminal.text import clock
 from trainables.configuration.schema import Typed
 from trainables.data.tasks import TASKS
-from trainables.files.atomic_files import write_json, write_text
+from trainables.files.atomic_files import write_folder, write_json, write_text
 
 DONE = "real_results.json"  # in the out folder: stage -> how it ended
 RATES = "rates"
@@ -184,7 +185,7 @@ def take_up(stage: Launch, places: Places) -> None:
     """Goes on from what the repository keeps of a study, if no launch on this machine has begun it."""
     for kept in KEPT.glob(f"*/{stage.name}"):
         if not (places.out / stage.name).exists():
-            shutil.copytree(kept, places.out / stage.name)
+            write_folder(places.out / stage.name, partial(shutil.copytree, kept, dirs_exist_ok=True))
             print(f"{stage.name}: goes on from {kept}", flush=True)
 
 

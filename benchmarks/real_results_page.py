@@ -39,7 +39,7 @@ from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import read_cell_predictions
 from analysis.tables import tabulate
 from benchmarks.exit_claims import NOT_LEARNED, Claim, Family, format_claims, has_ended, make_claims
-from benchmarks.real_results import DONE, KEPT, RATES
+from benchmarks.real_results import KEPT, RATES
 from benchmarks.real_results_stages import PLANS, SCALES, Scale, launches_of, measurements_of
 from benchmarks.second_run import FILE as SECOND_RUN
 from benchmarks.second_run import describe
@@ -170,9 +170,10 @@ def keep(scale: Scale, out: Path, *, kept: Path = KEPT) -> None:
         raise ValueError(f"--keep is {out}; allowed: a folder with one of the studies {wanted}")
     for name in names:
         copy_study(out / name, kept / scale / name)
-    if (out / RATES).is_dir():
-        shutil.copytree(out / RATES, kept / scale / RATES, dirs_exist_ok=True)
-        shutil.copyfile(out / DONE, kept / scale / DONE)
+    measured = {stage.name for stage in measurements_of(scale)}  # `out` may have those of another scale, too
+    for path in (path for path in out.glob(f"{RATES}/*") if path.stem in measured):
+        (kept / scale / RATES).mkdir(exist_ok=True)
+        shutil.copyfile(path, kept / scale / RATES / path.name)
 
 
 def copy_study(source: Path, target: Path) -> None:

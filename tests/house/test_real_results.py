@@ -224,14 +224,26 @@ def test_a_study_goes_on_from_what_the_repository_keeps(tmp_path, out, monkeypat
     assert found.read_text() == "a launch of this machine"
 
 
+def test_rates_of_another_scale_are_not_kept(tmp_path, out):
+    shutil.copytree(out, tmp_path / "out")
+    (tmp_path / "out" / "rates").mkdir()
+    (tmp_path / "out" / "rates" / "training_speed-float32.txt").write_text("on a GPU")
+    real_results_page.keep("cpu", tmp_path / "out", kept=tmp_path / "kept")
+    assert (tmp_path / "kept" / "cpu" / "cpu-cola").exists() and not list((tmp_path / "kept").rglob("rates"))
+
+
 def test_sigterm_ends_the_launch_and_begins_no_other_stage(tmp_path, monkeypatch):
     begun = []
-    kills_its_parent = ["sh", "-c", "sleep 1; kill -TERM $PPID; exec sleep 100000"]
+    kills_its_parent = ["sh", "-c", "while sleep 0.1; do kill -TERM $PPID; done"]
     monkeypatch.setattr(real_results, "command_of", lambda stage, there: begun.append(stage.name) or kills_its_parent)
     stages, there = launches_of("cpu")[:2], places(tmp_path)
     monkeypatch.setattr(real_results, "KEPT", tmp_path / "kept")
-    with pytest.raises(KeyboardInterrupt):
-        real_results.run(stages, there, float("inf"))
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # the first may come before the launch has its own handler
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            real_results.run(stages, there, float("inf"))
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert {*begun} == {"cpu-cola"} and not real_results.read_done(there.out)
 
 
