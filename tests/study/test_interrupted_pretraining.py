@@ -209,6 +209,32 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
 
 @pytest.mark.slow
 @two_cores
+def test_processes_with_another_corpus_are_refused(tmp_path, corpus):
+    """As on two nodes whose folders of the same name differ."""
+    other, script = tmp_path / "other.txt", tmp_path / "pretrain_here.py"
+    texts = Path(corpus)
+    files = [texts] if texts.is_file() else sorted(texts.rglob("*.txt"))
+    other.write_text("".join(file.read_text() for file in files).upper())
+    arguments = ["mlm", *SMALL, "--to", str(tmp_path / "to"), "--corpus"]
+    script.write_text(
+        "import os\nfrom study import pretrain\n"
+        f"raise SystemExit(pretrain.main([*{arguments}, {[corpus, str(other)]}[int(os.environ['RANK'])]]))\n"
+    )
+    words = ["--standalone", "--nproc-per-node", "2", str(script)]
+    torchrun = subprocess.Popen(
+        command(*words, module="torch.distributed.run"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, said = torchrun.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        kill_all(torchrun)
+    assert torchrun.returncode != 0
+    (line,) = (line for line in said.splitlines() if " has other data or code than the first process: " in line)
+    assert line.startswith("study.pretrain: ") and not (tmp_path / "to" / "config.json").exists()
+
+
+@pytest.mark.slow
+@two_cores
 def test_torchrun_ends_at_once_on_finished_backbone(tmp_path, corpus):
     folder = tmp_path / "to"
     arguments = ("mlm", "--corpus", corpus, *SMALL, "--to", str(folder))
