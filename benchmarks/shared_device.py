@@ -45,7 +45,7 @@ def main() -> int:
         write_albert_base(Path(folder), texts, num_layers=arguments.layers, hidden_size=arguments.width)
         for number in arguments.trials:
             rows.append(side_by_side(number, folder, arguments))
-            write_results("shared_device", {**facts, **vars(arguments), "rows": rows})
+            write_results("shared_device", {**vars(arguments), **facts, "rows": rows})
     print(f"{facts['device']}, batches of {arguments.batch_size}, {arguments.precision}")
     for row in rows:
         print(f"{row['trials']} at once: {row['examples_per_second']:.1f} examples per second together", end="")
@@ -81,7 +81,10 @@ def side_by_side(number: int, backbone: str, arguments: argparse.Namespace) -> d
     while None in (codes := [process.exitcode for process in processes]) and not any(codes):
         wait([process.sentinel for process in processes if process.exitcode is None])
     if any(codes):
-        raise SystemExit(f"{number} trials at once: one of them failed")  # which ends the daemons
+        for process in processes:
+            process.kill()
+            process.join()
+        raise SystemExit(f"{number} trials at once: one of them failed")
     rates, megabytes = zip(*(results.get() for _ in processes), strict=True)
     return {"trials": number, "examples_per_second": sum(rates), "megabytes": megabytes[0]}
 

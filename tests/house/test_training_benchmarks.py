@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import multiprocessing
 import sys
 from importlib.util import find_spec
 from itertools import islice
@@ -181,6 +182,7 @@ def test_all_parts_for_a_gpu_run_on_a_cpu(tmp_path, monkeypatch):
     assert ends == dict.fromkeys(("losses", "training", "times", "shared", "study"), "done")
     written = {file.stem for file in tmp_path.glob("*.json")}
     assert written == {"gpu", "device_losses", "training_speed", "early_exit_speed", "shared_device"}
+    assert json.loads((tmp_path / "shared_device.json").read_text())["device"] == device_name("cpu")
 
 
 def test_device_losses_are_kept_if_a_later_method_fails(tmp_path, monkeypatch):
@@ -215,6 +217,7 @@ def test_failed_trial_ends_trials_that_wait_for_it(monkeypatch):
     monkeypatch.setattr(shared_device, "train", fail_or_wait)
     with pytest.raises(SystemExit, match="2 trials at once: one of them failed"):
         shared_device.side_by_side(2, "", argparse.Namespace())
+    assert not multiprocessing.active_children()
 
 
 def test_quick_gpu_run_leaves_measurement_alone(tmp_path, monkeypatch):
