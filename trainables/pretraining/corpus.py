@@ -244,6 +244,8 @@ def hub_documents(corpus: str) -> Iterator[Document]:
         try:
             rows = iter(load_dataset(name, configuration, split="train", revision=revision, streaming=True))
         except ValueError as error:
+            if type(error) is not ValueError:  # of a name, or of an answer that is no JSON: see `hub_errors`
+                raise
             allowed = "hub:NAME:CONFIGURATION, or hub:NAME if it has only one; its split `train` is read"
             fault = f"corpus {corpus!r} cannot be read: {take_first_line(error).removesuffix('.')}"
             raise Unusable(f"{fault}; allowed: {allowed}") from error
