@@ -324,7 +324,7 @@ class Evidence:
     def describe_measurement(self, made: Measurement) -> str:
         """Name the machine of a measurement, the precisions if not all are float32, and the models that it left out."""
         timed = [cell for cell in self.cells_by_place.values() if any(made.read(cell, n) for n in made.batch_sizes)]
-        precisions = {str(one.config.get("precision", USUAL_PRECISION)) for cell in timed for one in cell.records}
+        precisions = {str(one.config.get("precision", USUAL_PRECISION)) for cell in timed for one in cell.tested}
         if made.event.clock == "cpu":  # only GPUs have TensorFloat-32
             precisions = {USUAL_PRECISION if precision == "tensorfloat32" else precision for precision in precisions}
         named = sorted(precisions) if precisions - {USUAL_PRECISION} else []
