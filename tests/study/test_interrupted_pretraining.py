@@ -212,9 +212,7 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
 def test_processes_with_another_corpus_are_refused(tmp_path, corpus):
     """As on two nodes whose folders of the same name differ."""
     other, script = tmp_path / "other.txt", tmp_path / "pretrain_here.py"
-    texts = Path(corpus)
-    files = [texts] if texts.is_file() else sorted(texts.rglob("*.txt"))
-    other.write_text("".join(file.read_text() for file in files).upper())
+    other.write_text((Path(corpus) / "text.txt").read_text().upper())
     arguments = ["mlm", *SMALL, "--to", str(tmp_path / "to"), "--corpus"]
     script.write_text(
         "import os\nfrom study import pretrain\n"
@@ -222,7 +220,11 @@ def test_processes_with_another_corpus_are_refused(tmp_path, corpus):
     )
     words = ["--standalone", "--nproc-per-node", "2", str(script)]
     torchrun = subprocess.Popen(
-        command(*words, module="torch.distributed.run"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command(*words, module="torch.distributed.run"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     try:
         _, said = torchrun.communicate(timeout=PATIENCE_SECONDS)
