@@ -298,11 +298,7 @@ def test_lost_process_of_several_is_one_line_and_all_end(tmp_path, corpus):
     arguments = ("mlm", "--corpus", corpus, *ENDLESS, "--to", str(folder), "--processes", "2")
     process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, cwd=ROOT)
     try:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while epochs_in(folder) < 1:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-        members = members_of(process)
+        members = members_after_an_epoch(process, folder)
         assert len(members) == 2
         kill(members[1:])
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
@@ -320,18 +316,22 @@ def test_processes_end_with_a_command_that_is_killed(tmp_path, corpus):
     folder = tmp_path / "to"
     arguments = ("mlm", "--corpus", corpus, *ENDLESS, "--to", str(folder), "--processes", "2")
     process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, cwd=ROOT)
+    try:
+        members = members_after_an_epoch(process, folder)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while any(map(is_alive, members)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        kill_all(process)
+
+
+def members_after_an_epoch(process: subprocess.Popen, folder: Path) -> list[psutil.Process]:
+    """The processes that pretrain; multiprocessing has one of its own beside them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while epochs_in(folder) < 1:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
-    members = members_of(process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    while any(map(is_alive, members)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def members_of(process: subprocess.Popen) -> list[psutil.Process]:
-    """The processes that pretrain; multiprocessing has one of its own beside them."""
     return [child for child in descendants(process.pid, "python") if "spawn_main" in str(child.cmdline())]
